@@ -1,0 +1,40 @@
+"""The figures every chapter shares, in one look: functions of data and axes; :func:`show` puts them on the page."""
+
+from nbs_lib.plots.curves import degree_axis, gradient_curves, target_logit_curves
+from nbs_lib.plots.histograms import cosine_histograms, sample_margin_histograms
+from nbs_lib.plots.rotatable import rotatable_sphere
+from nbs_lib.plots.sphere import contacts, sphere_scatter
+from nbs_lib.plots.style import (
+    CLASS_COLOURS,
+    DASHES,
+    DPI,
+    LOSS_STYLES,
+    PAGE_WIDTH,
+    LossStyle,
+    show,
+    style_of,
+    use_style,
+)
+from nbs_lib.plots.training import reliability_diagram, training_curves
+
+__all__ = [
+    "CLASS_COLOURS",
+    "DASHES",
+    "DPI",
+    "LOSS_STYLES",
+    "PAGE_WIDTH",
+    "LossStyle",
+    "contacts",
+    "cosine_histograms",
+    "degree_axis",
+    "gradient_curves",
+    "reliability_diagram",
+    "rotatable_sphere",
+    "sample_margin_histograms",
+    "show",
+    "sphere_scatter",
+    "style_of",
+    "target_logit_curves",
+    "training_curves",
+    "use_style",
+]
