@@ -1,0 +1,38 @@
+"""Top-k accuracy."""
+
+import torch
+from torch import Tensor
+
+from nbs_lib.validation import check_scores
+
+
+def topk_accuracy(scores: Tensor, target: Tensor, k: int = 1, *, validate: bool = True) -> float:
+    """Share of samples whose target is among the k largest scores.
+
+    Of equal scores the lower class index counts as larger, on every device (half-precision cosines tie often, and
+    ``torch.topk`` promises no order). A row whose target score is NaN is wrong.
+
+    Args:
+        scores: (N, K).
+        target: (N,) int64.
+        k: at least 1; above K it means K.
+        validate: check the range of ``target``, which waits for a GPU.
+
+    Returns:
+        A share in [0, 1].
+
+    Raises:
+        ValueError: k below 1, an empty batch, shapes, dtypes or labels that do not fit.
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"topk_accuracy: k must be an integer of at least 1, got {k!r}")
+    check_scores(scores, target, validate=validate)
+    if len(target) == 0:
+        raise ValueError("topk_accuracy: the batch is empty")
+    column = target.unsqueeze(1)
+    own = scores.gather(1, column)
+    # "not <=" rather than ">", so that NaN stands above every number
+    above = ~(scores <= own) | ((scores == own) & (torch.arange(scores.shape[1], device=scores.device) < column))
+    rank = above.sum(1)
+    right = (rank < min(k, scores.shape[1])) & ~own.squeeze(1).isnan()
+    return float(right.double().mean())

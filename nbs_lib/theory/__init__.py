@@ -1,0 +1,1 @@
+"""What the papers prove, in computable form: packings, optimal margins, losses minimised over free features."""
