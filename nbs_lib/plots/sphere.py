@@ -47,14 +47,21 @@ def view_basis(elevation: float, azimuth: float) -> np.ndarray:
     return np.stack([right, np.cross(eye, right), eye])
 
 
-def best_view(points: np.ndarray) -> tuple[float, float]:
-    """Return the (elevation, azimuth) on a fixed grid that shows most: points far apart on the page, many in front."""
+def best_view(points: np.ndarray, pairs: Sequence[tuple[int, int]] = ()) -> tuple[float, float]:
+    """Return the (elevation, azimuth) on a fixed grid that shows most.
+
+    Good is: points apart from each other and from the centre on the page, many in front, no arc seen edge-on.
+    """
     best, best_score = VIEW, -1.0
+    centred = np.vstack([points, np.zeros(3)])
+    normals = np.array([np.cross(points[i], points[j]) for i, j in pairs]).reshape(-1, 3)
     for elevation in np.arange(6, 40, 4.0):
         for azimuth in np.arange(5, 360, 7.5):
-            page = points @ view_basis(elevation, azimuth).T
+            basis = view_basis(elevation, azimuth)
+            page = centred @ basis.T
             gaps = np.linalg.norm(page[:, None, :2] - page[None, :, :2], axis=-1) + 9 * np.eye(len(page))
-            score = gaps.min() + 0.5 * np.mean(page[:, 2] > 0.1)
+            open_arcs = np.abs(normals @ basis[2]).min(initial=1.0)
+            score = gaps.min() + 0.4 * np.mean(page[:, 2] > 0.1) + 0.6 * open_arcs
             if score > best_score + 1e-9:
                 best, best_score = (float(elevation), float(azimuth)), float(score)
     return best
@@ -129,14 +136,14 @@ def sphere_scatter(
     """
     ax = axes_or_new(ax, 5.0)
     points = as_directions(prototypes, "prototypes")
-    basis = view_basis(*(best_view(points) if isinstance(view, str) else view))
+    pairs = contacts(points, tolerance) if pairs is None else pairs
+    basis = view_basis(*(best_view(points, pairs) if isinstance(view, str) else view))
     page = points @ basis.T
     _ball(ax)
     circle = np.linspace(0, 2 * np.pi, 90)
     for tilt in range(3):  # three great circles give the eye the ball's orientation
         ring = np.roll(np.stack([np.cos(circle), np.sin(circle), 0 * circle], axis=1), tilt, axis=1) @ basis.T
         _strokes(ax, ring[None], 1.2, "white", 0.9)
-    pairs = contacts(points, tolerance) if pairs is None else pairs
     if len(pairs):
         _strokes(ax, np.stack([_arc(page[i], page[j]) for i, j in pairs]), 2.0, "#333333", 1.6)
     for k, point in enumerate(page):
