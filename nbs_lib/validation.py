@@ -14,6 +14,10 @@ from torch import Tensor
 REDUCTIONS = ("mean", "sum", "none")
 
 
+def _dtype_of(value: object) -> str:
+    return str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else type(value).__name__
+
+
 def check_real(name: str, value: float) -> float:
     """Return ``value`` if it is a real number other than NaN (``bool`` is not a number here), else raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
@@ -47,6 +51,22 @@ def check_in(name: str, value: float, low: float, high: float, *, unit: str = ""
     return value
 
 
+def check_radians(name: str, value: float) -> float:
+    """Return an angular margin if it lies in [0, π/2], else raise a ValueError that asks for radians."""
+    hint = "angles are in radians, so write math.radians(...) for degrees"
+    return check_in(name, value, 0, math.pi / 2, unit="radians", hint=hint)
+
+
+def check_cosine_margin(name: str, value: float) -> float:
+    """Return an additive cosine margin if it lies in [0, 2], by which two cosines can differ, else raise ValueError."""
+    return check_in(name, value, 0, 2, hint="it is subtracted from a cosine, 0.1 to 0.4 is usual")
+
+
+def check_factor(name: str, value: float) -> float:
+    """Return a factor on the angle if it is finite and at least 1, else raise ValueError."""
+    return check_in(name, check_positive(name, value), 1, math.inf, hint="it multiplies the angle")
+
+
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     """Return ``value`` if it is one of ``choices``, else raise ValueError."""
     if value not in choices:
@@ -68,7 +88,7 @@ def check_target(target: Tensor, num_classes: int, *, validate: bool = True) -> 
         raise ValueError(f"target must be a tensor of class labels, got {type(target).__name__}")
     if target.dtype != torch.int64:
         fix = "target.argmax(1)" if target.is_floating_point() and target.ndim == 2 else "target.long()"
-        raise ValueError(f"target must be int64, got {str(target.dtype).removeprefix('torch.')}: use {fix}")
+        raise ValueError(f"target must be int64, got {_dtype_of(target)}: use {fix}")
     if target.ndim != 1:
         fix = ": use target.squeeze(1)" if target.ndim == 2 and target.shape[1] == 1 else ""
         raise ValueError(f"target must have shape (N,), got {tuple(target.shape)}{fix}")
@@ -90,8 +110,7 @@ def check_scores(scores: Tensor, target: Tensor, *, validate: bool = True) -> No
         validate: also check that all labels lie in 0..K-1, which waits for a CUDA device.
     """
     if not isinstance(scores, Tensor) or not scores.is_floating_point():
-        found = str(scores.dtype).removeprefix("torch.") if isinstance(scores, Tensor) else type(scores).__name__
-        raise ValueError(f"scores must be a floating-point tensor, got {found}")
+        raise ValueError(f"scores must be a floating-point tensor, got {_dtype_of(scores)}")
     if scores.ndim != 2:
         raise ValueError(f"scores must have shape (N, K), got {tuple(scores.shape)}")
     if scores.shape[1] < 2:
@@ -105,15 +124,29 @@ def check_scores(scores: Tensor, target: Tensor, *, validate: bool = True) -> No
         check_target(target, scores.shape[1])
 
 
+def check_per_sample(name: str, value: float | Tensor, rows: int) -> None:
+    """Raise ValueError unless ``value`` is a real number or a floating-point tensor (rows,), one value a sample."""
+    if not isinstance(value, Tensor):
+        check_real(name, value)
+    elif not value.is_floating_point() or value.shape != (rows,):
+        raise ValueError(
+            f"{name} must be a number or a floating-point tensor of shape ({rows},), "
+            f"got {_dtype_of(value)} of shape {tuple(value.shape)}"
+        )
+
+
+def check_scale(scale: float | Tensor, rows: int) -> None:
+    """Raise ValueError unless ``scale`` is a positive number or a floating-point tensor (rows,)."""
+    if isinstance(scale, Tensor):
+        check_per_sample("scale", scale, rows)
+    else:
+        check_positive("scale", scale)
+
+
 def check_prototypes(prototypes: Tensor) -> None:
     """Raise ValueError unless ``prototypes`` is a floating-point tensor (..., K, d) with K >= 2."""
     if not isinstance(prototypes, Tensor) or not prototypes.is_floating_point():
-        found = (
-            str(prototypes.dtype).removeprefix("torch.")
-            if isinstance(prototypes, Tensor)
-            else type(prototypes).__name__
-        )
-        raise ValueError(f"prototypes must be a floating-point tensor, got {found}")
+        raise ValueError(f"prototypes must be a floating-point tensor, got {_dtype_of(prototypes)}")
     if prototypes.ndim < 2 or prototypes.shape[-2] < 2 or prototypes.shape[-1] < 1:
         raise ValueError(f"prototypes must have shape (K, d) with K >= 2, got {tuple(prototypes.shape)}")
 

@@ -19,7 +19,6 @@ class Criterion(nn.Module):
 
     def extra_repr(self) -> str:
         """The settings, as they would be written in the call."""
-        shown = {k: v for k, v in vars(self).items() if not k.startswith("_") and k != "training"}
-        return ", ".join(
-            f"{k}={v!r}" for k, v in sorted(shown.items(), key=lambda item: item[0] in ("reduction", "validate"))
-        )
+        common = ("reduction", "validate")
+        own = [name for name in vars(self) if not name.startswith("_") and name not in ("training", *common)]
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in (*own, *common))

@@ -51,7 +51,7 @@ def build(name: str, **hyper: object) -> nn.Module:
         hyper: its keyword arguments, such as ``scale=10, margin=0.35``.
 
     Raises:
-        ValueError: for an unknown name (with the closest one), an unknown or a missing keyword, or a value out of range.
+        ValueError: for an unknown name or keyword (the message has the closest one), a missing one, a bad value.
     """
     accepted = hyperparameters(name)
     for key in hyper:

@@ -23,7 +23,8 @@ def sine(cosines: Tensor) -> Tensor:
     """
     squared = (1 - cosines) * (1 + cosines)
     pole = squared <= 0
-    # Two masks: the inner one keeps sqrt away from its infinite slope, which the outer one would turn into 0 * inf = NaN.
+    # Two masks: the outer one gives the pole its value, the inner one keeps sqrt off its infinite slope there, because
+    # 0 * inf is NaN in backward.
     return squared.masked_fill(pole, 1.0).sqrt().masked_fill(pole, 0.0)
 
 

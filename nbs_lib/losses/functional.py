@@ -1,7 +1,7 @@
 """The losses as pure functions, one a formula.
 
-Notation throughout: ``cosines`` (N, K) holds c_ij = cos θ_ij between feature i and prototype j, y_i is ``target[i]``, s is
-``scale``; sums over j run over the K classes. References by author and year:
+Notation throughout: ``cosines`` (N, K) holds c_ij = cos θ_ij between feature i and prototype j, y_i is ``target[i]``, s
+is ``scale``; sums over j run over the K classes. References by author and year:
 
 * Zhou et al. 2022, "Learning towards the largest margins", https://arxiv.org/abs/2206.11589
 * Wang et al. 2017, "NormFace", https://arxiv.org/abs/1704.06369
@@ -20,20 +20,23 @@ Common to all of them:
 The margin touches the target entries only: they are gathered, transformed and scattered back into the scaled scores.
 """
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from nbs_lib.geometry import at_least_float32, unit
 from nbs_lib.losses.curve import branch, target_logit
+from nbs_lib.losses.target import add_at_target, scaled_and_target, without_target
 from nbs_lib.validation import (
+    check_cosine_margin,
+    check_factor,
     check_in,
+    check_per_sample,
     check_positive,
     check_prototypes,
-    check_real,
+    check_radians,
     check_reduction,
+    check_scale,
     check_scores,
     reduce,
 )
@@ -52,54 +55,6 @@ __all__ = [
     "unified",
     "zero_centroid_loss",
 ]
-
-RADIANS = "the angle is in radians, so write math.radians(...) for degrees"
-
-
-def check_radians(name: str, value: float) -> float:
-    """Return an angular margin if it lies in [0, π/2], else raise a ValueError that asks whether it was in degrees."""
-    return check_in(name, value, 0, math.pi / 2, unit="radians", hint=RADIANS)
-
-
-def check_cosine_margin(name: str, value: float) -> float:
-    """Return an additive cosine margin if it lies in [0, 2], by which two cosines can differ, else raise ValueError."""
-    return check_in(name, value, 0, 2, hint="it is subtracted from a cosine, 0.1 to 0.4 is usual")
-
-
-def check_factor(name: str, value: float) -> float:
-    """Return a factor on the angle if it is finite and at least 1, else raise ValueError."""
-    return check_in(name, check_positive(name, value), 1, math.inf, hint="it multiplies the angle")
-
-
-def check_scale(scale: float | Tensor, rows: int) -> None:
-    """Raise ValueError unless ``scale`` is a positive number or a floating-point tensor (rows,)."""
-    _per_sample("scale", scale, rows) if isinstance(scale, Tensor) else check_positive("scale", scale)
-
-
-def _per_sample(name: str, value: float | Tensor, rows: int) -> None:
-    if not isinstance(value, Tensor):
-        check_real(name, value)
-    elif not value.is_floating_point() or value.shape != (rows,):
-        raise ValueError(
-            f"{name} must be a number or a floating-point tensor ({rows},), got {value.dtype} {tuple(value.shape)}"
-        )
-
-
-def _scaled_and_target(cosines: Tensor, target: Tensor, scale: float | Tensor) -> tuple[Tensor, Tensor]:
-    """A fresh s * c (N, K) in float32 or better, which the caller may write into, and the target cosines (N,)."""
-    cosines = at_least_float32(cosines)
-    scaled = cosines * (scale.unsqueeze(1) if isinstance(scale, Tensor) else scale)
-    return scaled, cosines.gather(1, target.unsqueeze(1)).squeeze(1)
-
-
-def _add_at_target(scaled: Tensor, target: Tensor, delta: Tensor) -> Tensor:
-    # In place on the fresh product: backward hands the gradient on as it is and gathers delta's share, no (N, K) copy.
-    return scaled.scatter_add_(1, target.unsqueeze(1), delta.to(scaled.dtype).unsqueeze(1))
-
-
-def _without_target(scaled: Tensor, target: Tensor) -> Tensor:
-    # Adding -inf, unlike overwriting, needs no mask in backward: log-sum-exp and max give that entry gradient zero anyway.
-    return _add_at_target(scaled, target, scaled.new_full(target.shape, -math.inf))
 
 
 def _softmax_loss(scores: Tensor, target: Tensor, reduction: str, label_smoothing: float = 0.0) -> Tensor:
@@ -193,9 +148,9 @@ def _margin_softmax(
     beyond: str,
     reduction: str,
 ) -> Tensor:
-    scaled, own = _scaled_and_target(cosines, target, scale)
+    scaled, own = scaled_and_target(cosines, target, scale)
     delta = scale * (target_logit(own, m1, m2, m3, beyond) - own)
-    return _softmax_loss(_add_at_target(scaled, target, delta), target, reduction)
+    return _softmax_loss(add_at_target(scaled, target, delta), target, reduction)
 
 
 def cosface(
@@ -325,9 +280,9 @@ def gm_softmax(
     check_reduction(reduction)
     check_scale(scale, len(target))
     for name, value in {"alpha1": alpha1, "beta1": beta1, "alpha2": alpha2, "beta2": beta2}.items():
-        _per_sample(name, value, len(target))
-    scaled, own = _scaled_and_target(cosines, target, scale)
-    _add_at_target(scaled, target, scale * ((alpha2 - 1) * own + beta2))
+        check_per_sample(name, value, len(target))
+    scaled, own = scaled_and_target(cosines, target, scale)
+    add_at_target(scaled, target, scale * ((alpha2 - 1) * own + beta2))
     return reduce(torch.logsumexp(scaled, 1) - scale * (alpha1 * own + beta1), reduction)
 
 
@@ -353,16 +308,16 @@ def lm_softmax(
 def _lm_rows(cosines: Tensor, target: Tensor, scale: float, validate: bool) -> Tensor:
     check_scores(cosines, target, validate=validate)
     check_positive("scale", scale)
-    scaled, own = _scaled_and_target(cosines, target, scale)
-    return torch.logsumexp(_without_target(scaled, target), 1) / scale - own
+    scaled, own = scaled_and_target(cosines, target, scale)
+    return torch.logsumexp(without_target(scaled, target), 1) / scale - own
 
 
 def lm_softmax_total(cosines: Tensor, target: Tensor, *, scale: float, validate: bool = True) -> Tensor:
     """LM-Softmax with one sum over samples and classes, (1/s) log Σ_i Σ_{j≠y_i} exp(s (c_ij - c_iy)).
 
-    The left side of Zhou et al. 2022, Eq. (3.6). Its limit for s → ∞ is minus the smallest sample margin of the batch
+    Left side of Zhou et al. 2022, Eq. (3.6). Its limit for s → ∞ is minus the smallest sample margin of the batch
     (restored Eq. (3.5')), where the mean of :func:`lm_softmax` tends to minus the mean margin: beyond K = d + 1 classes
-    only this one has the best packing as its limit. One number per batch, hence no ``reduction``; an empty batch gives 0.
+    only this one has the best packing as its limit. A batch has one value, hence no ``reduction``; an empty one gives 0.
 
     Args:
         cosines: cosines (N, K).
@@ -378,8 +333,8 @@ def sample_margin_loss(cosines: Tensor, target: Tensor, *, reduction: str = "mea
     """Sample-margin regulariser R_sm = -(c_iy - max_{j≠y} c_ij) (Zhou et al. 2022, Eq. (3.4)).
 
     Between -2 and 2 on cosines. On raw scores it has no lower bound: give it cosines, also beside a cross-entropy
-    (``head.cosine(features)``). Added as ``criterion + mu * R_sm``, mu = 0.5 or 1 in the paper. Where several classes tie
-    for the maximum they share the gradient evenly.
+    (``head.cosine(features)``). Added as ``criterion + mu * R_sm``, mu = 0.5 or 1 in the paper. Classes that tie for
+    the maximum share its gradient evenly.
 
     Args:
         cosines: cosines (N, K).
@@ -389,8 +344,8 @@ def sample_margin_loss(cosines: Tensor, target: Tensor, *, reduction: str = "mea
     """
     check_scores(cosines, target, validate=validate)
     check_reduction(reduction)
-    others, own = _scaled_and_target(cosines, target, 1)
-    return reduce(_without_target(others, target).amax(1) - own, reduction)
+    others, own = scaled_and_target(cosines, target, 1)
+    return reduce(without_target(others, target).amax(1) - own, reduction)
 
 
 def zero_centroid_loss(prototypes: Tensor, *, normalize: bool = True) -> Tensor:
@@ -400,8 +355,8 @@ def zero_centroid_loss(prototypes: Tensor, *, normalize: bool = True) -> Tensor:
     ``criterion + 100 * zero_centroid_loss(w)``. ``losses.PAPER_LAMBDA`` is that 100.
 
     The w_j are unit prototypes unless ``normalize=False``. The paper does not say which it means; on raw prototypes the
-    penalty is met by changing their lengths, the unit mean and the class margin stay as they were, and with λ >= 2 SGD at
-    its learning rate of 0.1 diverges. The penalty on unit prototypes is stiff as well: clip gradients, keep λ = 1.
+    penalty is met by changing their lengths, the class margin stays as it was, and with λ >= 2 SGD at the paper's
+    learning rate of 0.1 diverges. The penalty on unit prototypes is stiff as well: clip gradients, keep λ = 1.
 
     Args:
         prototypes: prototypes (K, d), or several sets (..., K, d).

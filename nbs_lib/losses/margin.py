@@ -5,7 +5,7 @@ from torch import Tensor
 from nbs_lib.losses import functional
 from nbs_lib.losses.base import Criterion
 from nbs_lib.losses.curve import branch
-from nbs_lib.validation import check_positive, check_real
+from nbs_lib.validation import check_cosine_margin, check_factor, check_positive, check_radians, check_real
 
 
 class NormFace(Criterion):
@@ -39,7 +39,7 @@ class CosFace(Criterion):
     def __init__(self, *, scale: float, margin: float, reduction: str = "mean", validate: bool = True) -> None:
         super().__init__(reduction=reduction, validate=validate)
         self.scale = check_positive("scale", scale)
-        self.margin = functional.check_cosine_margin("margin", margin)
+        self.margin = check_cosine_margin("margin", margin)
 
     def forward(self, cosines: Tensor, target: Tensor) -> Tensor:
         """Loss of cosines (N, K) and labels (N,)."""
@@ -69,7 +69,7 @@ class ArcFace(Criterion):
     ) -> None:
         super().__init__(reduction=reduction, validate=validate)
         self.scale = check_positive("scale", scale)
-        self.margin = functional.check_radians("margin", margin)
+        self.margin = check_radians("margin", margin)
         self.beyond = branch(1.0, beyond)
 
     def forward(self, cosines: Tensor, target: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class SphereFace(Criterion):
 
     def __init__(self, *, margin: float, scale: float | None, reduction: str = "mean", validate: bool = True) -> None:
         super().__init__(reduction=reduction, validate=validate)
-        self.margin = functional.check_factor("margin", margin)
+        self.margin = check_factor("margin", margin)
         self.scale = None if scale is None else check_positive("scale", scale)
 
     def forward(self, cosines: Tensor, target: Tensor, norms: Tensor | None = None) -> Tensor:
@@ -115,7 +115,9 @@ class SphereFace(Criterion):
 
 
 class UnifiedMargin(Criterion):
-    """Target logit s (cos(m1 θ_y + m2) - m3) (Zhou et al. 2022, Eq. (3.1)); see :func:`~nbs_lib.losses.functional.unified`.
+    """All three margins, s (cos(m1 θ_y + m2) - m3) (Zhou et al. 2022, Eq. (3.1)).
+
+    See :func:`~nbs_lib.losses.functional.unified`.
 
     Args:
         scale: s > 0.
@@ -140,9 +142,9 @@ class UnifiedMargin(Criterion):
     ) -> None:
         super().__init__(reduction=reduction, validate=validate)
         self.scale = check_positive("scale", scale)
-        self.m1 = functional.check_factor("m1", m1)
-        self.m2 = functional.check_radians("m2", m2)
-        self.m3 = functional.check_cosine_margin("m3", m3)
+        self.m1 = check_factor("m1", m1)
+        self.m2 = check_radians("m2", m2)
+        self.m3 = check_cosine_margin("m3", m3)
         branch(m1, beyond)
         self.beyond = beyond
 

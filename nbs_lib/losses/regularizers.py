@@ -1,4 +1,4 @@
-"""Regularisers that are added to a loss: ``criterion(s, y) + mu * sample_margin(c, y) + 100 * lam * zero_centroid(w)``."""
+"""Regularisers to add to a loss: ``criterion(s, y) + mu * sample_margin(c, y) + 100 * lam * zero_centroid(w)``."""
 
 from torch import Tensor, nn
 
@@ -10,7 +10,9 @@ PAPER_LAMBDA = 100
 
 
 class SampleMargin(Criterion):
-    """Negative sample margin R_sm (Zhou et al. 2022, Eq. (3.4)); see :func:`~nbs_lib.losses.functional.sample_margin_loss`.
+    """Negative sample margin R_sm (Zhou et al. 2022, Eq. (3.4)).
+
+    See :func:`~nbs_lib.losses.functional.sample_margin_loss`.
 
     Args:
         reduction: "mean", "sum" or "none".
