@@ -1,20 +1,52 @@
-"""The target entries of a batch of scores: gather them, and write into a scaled copy of the scores.
+"""The target entries of a batch of scores: take them out, and write into a scaled copy of the scores.
 
-These few lines decide what a margin costs: one product (N, K), as every scaled softmax needs, and work on (N,).
+These few lines decide what a margin costs: the one product (N, K) that every scaled softmax needs, and work on (N,).
 """
 
 import math
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from nbs_lib.geometry import at_least_float32
 
 
+class _ScaleAndTake(torch.autograd.Function):
+    """(s c, c_y) with one backward for both.
+
+    Autograd's own backward of ``gather`` fills a second (N, K) tensor with zeros and adds it to the gradient of the
+    product: two passes more than this one, which writes the few target entries into the product's gradient.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(cosines: Tensor, index: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        return cosines * scale, cosines.gather(1, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, Tensor]) -> None:
+        _, index, ctx.scale = inputs
+        ctx.save_for_backward(index)
+
+    @staticmethod
+    def backward(ctx: Any, scaled_grad: Tensor, own_grad: Tensor) -> tuple[Tensor, None, None]:
+        (index,) = ctx.saved_tensors
+        return (scaled_grad * ctx.scale).scatter_add_(1, index, own_grad), None, None
+
+
 def scaled_and_target(cosines: Tensor, target: Tensor, scale: float | Tensor) -> tuple[Tensor, Tensor]:
-    """A fresh s * c (N, K) in float32 or better, which the caller may write into, and the target cosines (N,)."""
-    cosines = at_least_float32(cosines)
-    scaled = cosines * (scale.unsqueeze(1) if isinstance(scale, Tensor) else scale)
-    return scaled, cosines.gather(1, target.unsqueeze(1)).squeeze(1)
+    """A fresh s * c (N, K) in float32 or better, which the caller may write into, and the target cosines (N,).
+
+    A tensor ``scale`` holds one value a sample, (N,), and gets its gradient too.
+    """
+    cosines, index = at_least_float32(cosines), target.unsqueeze(1)
+    if isinstance(scale, Tensor):
+        scaled, own = cosines * scale.unsqueeze(1), cosines.gather(1, index)
+    else:
+        scaled, own = _ScaleAndTake.apply(cosines, index, scale)
+    return scaled, own.squeeze(1)
 
 
 def add_at_target(scaled: Tensor, target: Tensor, delta: Tensor) -> Tensor:
