@@ -47,6 +47,12 @@ class FreeFeatures:
         """Index of the start with the lowest loss."""
         return int(self.loss.nan_to_num(math.inf).argmin())
 
+    def lowest(self, count: int) -> "FreeFeatures":
+        """Return the ``count`` starts with the lowest loss, in that order, without the history."""
+        order = self.loss.nan_to_num(math.inf).argsort()[:count]
+        kept = (values[order] for values in (self.prototypes, self.features))
+        return FreeFeatures(*kept, self.target, self.loss[order], self.class_margin[order])
+
     @property
     def cosines(self) -> Tensor:
         """Cosines (starts, N, K) between features and prototypes."""
@@ -70,7 +76,7 @@ def named_loss(name: str, **hyper: float) -> Loss:
     Raises:
         ValueError: no such formula.
     """
-    formula = getattr(functional, name, None)
+    formula = getattr(functional, "sample_margin_loss" if name == "sample_margin" else name, None)
     if formula is None or "reduction" not in inspect.signature(formula).parameters:
         raise ValueError(f"loss: no formula {name!r} in nbs_lib.losses.functional that works sample by sample")
     options = inspect.signature(formula).parameters
@@ -87,8 +93,8 @@ def named_loss(name: str, **hyper: float) -> Loss:
 class Objective:
     """A loss on free points, reduced separately for every start.
 
-    ``mean``: ``sum_i p_i L_i``. ``total``: ``(1/s) log sum_i p_i exp(s L_i)``, which for LM-Softmax is the left side of
-    eq. (3.6) in Zhou et al. 2022 (less log(N)/s): one log-sum-exp over samples and classes, because
+    ``mean``: ``sum_i p_i L_i``. ``total``: ``(1/s) log sum_i N p_i exp(s L_i)``, which for LM-Softmax is the left
+    side of eq. (3.6) in Zhou et al. 2022, one log-sum-exp over samples and classes, because
     ``L_i = (1/s) log sum_{j != y} exp(s (c_j - c_y))``. Added to it: ``zero_centroid * |mean_j w_j|^2``, eq. (3.7).
     """
 
@@ -106,7 +112,7 @@ class Objective:
         if values.dim() == 0:
             values = self._one_by_one(cosines, scale)
         elif self.total:
-            values = torch.logsumexp(scale * values.view(starts, samples) + self.weights.log(), 1) / scale
+            values = torch.logsumexp(scale * values.view(starts, samples) + (samples * self.weights).log(), 1) / scale
         else:
             values = values.view(starts, samples) @ self.weights
         if self.zero_centroid:
@@ -242,7 +248,7 @@ def optimise(
         for group, rate in zip(descent.param_groups, rates, strict=True):
             group["lr"] = rate * shrink
         descent.zero_grad()
-        unit_w, unit_z = (_normalised(p) if p.requires_grad else p for p in (w, z))
+        unit_w, unit_z = (normalised(p) if p.requires_grad else p for p in (w, z))
         values = objective(unit_w, unit_z, scale)
         if record_every and step % record_every == 0:
             _record(history, objective, step, scale, values, w, z)
@@ -262,7 +268,8 @@ def optimise(
     return FreeFeatures(w, z, objective.target, values, class_margins(w), stacked)
 
 
-def _normalised(x: Tensor) -> Tensor:
+def normalised(x: Tensor) -> Tensor:
+    """Rows of ``x`` over their length, in few operations; for points that are never near zero."""
     return x * x.square().sum(-1, keepdim=True).rsqrt()
 
 
