@@ -71,10 +71,15 @@ def setup_source(repository: Path | None = None) -> str:
 
     With ``[project.urls] Repository`` in pyproject.toml the cell installs from there, else it says how to install.
     """
-    pyproject = (repository or root()) / "pyproject.toml"
-    urls = tomllib.loads(pyproject.read_text("utf8")).get("project", {}).get("urls", {}) if pyproject.is_file() else {}
-    address = {k.lower(): v for k, v in urls.items()}.get("repository")
+    address = repository_address(repository or root())
     return _INSTALL.format(address=address) if address else _EXPLAIN
+
+
+def repository_address(repository: Path) -> str | None:
+    """Return ``[project.urls] Repository`` of pyproject.toml, if it is there."""
+    path = repository / "pyproject.toml"
+    urls = tomllib.loads(path.read_text("utf8")).get("project", {}).get("urls", {}) if path.is_file() else {}
+    return {key.lower(): value for key, value in urls.items()}.get("repository")
 
 
 def find(name: str | Path, folder: Path | None = None) -> Path:
@@ -168,11 +173,18 @@ def own_kernel() -> Iterator[str]:
 
 
 def execute(
-    source: Path, output: Path, values: dict[str, Any] | None = None, *, folder: Path | None = None, bar: bool = False
+    source: Path,
+    output: Path,
+    values: dict[str, Any] | None = None,
+    *,
+    folder: Path | None = None,
+    failed: Path | None = None,
+    bar: bool = False,
 ) -> NotebookNode:
     """Execute ``source`` with papermill in ``folder`` (default: beside it) and write ``output``, whole or not at all.
 
-    When a cell raises, what was computed so far is kept as ``output`` with ``.failed`` before the suffix.
+    When a cell raises, or the run is interrupted, what was computed so far is kept as ``failed`` (default: ``output``
+    with ``.failed`` before its suffix).
 
     Raises:
         NotebookError: names the notebook, the cell and the error.
@@ -181,7 +193,7 @@ def execute(
     from papermill.exceptions import PapermillExecutionError
 
     output.parent.mkdir(parents=True, exist_ok=True)
-    failed = output.with_name(f"{output.stem}.failed.ipynb")
+    failed = failed or output.with_suffix(".failed.ipynb")
     temporary = output.with_name(f".{output.stem}.{os.getpid()}.ipynb")
     try:
         with own_kernel() as kernel:
@@ -191,20 +203,18 @@ def execute(
                 values or {},
                 kernel_name=kernel,
                 progress_bar=bar,
-                cwd=str(folder or source.parent),
-                request_save_on_cell_execute=False,
+                cwd=str(folder or source.resolve().parent),
             )
         temporary.replace(output)
         failed.unlink(missing_ok=True)
         return notebook
     except PapermillExecutionError as error:
-        if temporary.exists():
-            temporary.replace(failed)
         raise NotebookError(_what_failed(source, error) + f"\n  what ran before it: {failed}") from None
     except (RuntimeError, TimeoutError) as error:  # nbclient: the kernel died, or did not start
         raise NotebookError(f"{source.name}: {type(error).__name__}: {str(error).splitlines()[0]}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.exists():
+            temporary.replace(failed)
 
 
 def _what_failed(source: Path, error: Any) -> str:
