@@ -1,29 +1,46 @@
 # `make book` and `make test` work on a fresh clone: they make .venv from the lock first, once per lock.
-PYTHON ?= python3.11
+# Another Python (3.11 or later): make book PYTHON=/path/to/python
+PYTHON ?= $(shell for p in python3.11 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+NBVAL  := --nbval-lax --nbval-current-env --nbval-cell-timeout=900
 
-.PHONY: book test bench clean
+.PHONY: book test notebooks bench doctor clean
 
 book: $(STAMP)
-	$(BIN)/nbs build
+	@$(BIN)/nbs build
 
 test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest tests
-	$(BIN)/pytest --nbval-lax --nbval-current-env notebooks
+	$(BIN)/python -m pytest tests
+	@if ls notebooks/*.ipynb >/dev/null 2>&1; then \
+		echo "pytest $(NBVAL) notebooks"; $(BIN)/python -m pytest $(NBVAL) notebooks; \
+	else echo "no notebooks to run"; fi
 	$(BIN)/nbs build
+
+# execute the committed notebooks and write back those whose outputs have changed
+notebooks: $(STAMP)
+	@$(BIN)/nbs refresh
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks
 
+doctor: $(STAMP)
+	@$(BIN)/nbs doctor
+
+# Setuptools is in the lock, so the package itself is installed without fetching a build environment.
 $(STAMP): requirements.txt pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $@
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "error: '$(PYTHON)' is not Python 3.11 or later; name one: make book PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "making $(VENV) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
+	@echo "installing the lock into $(VENV) (some minutes the first time)"
+	@$(PIP) -r requirements.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
 
 clean:
 	rm -rf book/_build .pytest_cache .ruff_cache .hypothesis

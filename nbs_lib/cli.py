@@ -1,32 +1,112 @@
 """The ``nbs`` command: build the book, run a notebook with other parameters, refresh the committed ones."""
 
-from typing import Annotated
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-import typer
-
+from nbs_lib.parameters import ParameterError
 from nbs_lib.publish import notebooks
 
-app = typer.Typer(
-    help="Build the book, run its notebooks, check the environment.", no_args_is_help=True, add_completion=False
-)
+
+def app(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 if all went well, 1 with a message if not, 2 if it was misused."""
+    options = _parser().parse_args(arguments)
+    try:
+        sys.exit(options.command(options))
+    except (notebooks.NotebookError, ParameterError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("interrupted; what was finished before is kept", 130)
+    except BrokenPipeError:  # the reader of our output has gone, as in `nbs doctor | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
-@app.callback()
-def main() -> None:
-    """Build the book, run its notebooks, check the environment."""
+def _fail(message: str, status: int = 1) -> None:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    sys.exit(status)
 
 
-@app.command()
-def refresh(
-    names: Annotated[list[str] | None, typer.Argument(help="13, 13_sample_margin or a path; all if none given")] = None,
-) -> None:
-    """Execute committed notebooks at their defaults; write back, cleaned, those that a reader would see change."""
-    paths = [notebooks.find(n) for n in names] if names else sorted((notebooks.root() / "notebooks").glob("*.ipynb"))
-    failed = False
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nbs", description="Build the book, run its notebooks, check the environment."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    build = commands.add_parser("build", help="execute what is stale and render the book")
+    build.add_argument("--force", action="store_true", help="execute and render everything")
+    build.set_defaults(command=_build)
+
+    run = commands.add_parser("run", help="execute one notebook with other parameters")
+    run.add_argument("notebook", help="13, 13_sample_margin or a path")
+    run.add_argument(
+        "-p",
+        "--parameter",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="a parameter; the value is read as the type the notebook declares (repeat for more)",
+    )
+    run.add_argument("-f", "--file", type=Path, help="YAML file of parameters; types are strict there")
+    run.add_argument("-o", "--output", type=Path, help="file or folder of the executed copy (default: here)")
+    run.set_defaults(command=_run)
+
+    refresh = commands.add_parser("refresh", help="execute committed notebooks at their defaults and write them back")
+    refresh.add_argument("notebooks", nargs="*", help="13, 13_sample_margin or a path; all if none is given")
+    refresh.set_defaults(command=_refresh)
+
+    doctor = commands.add_parser("doctor", help="report versions, device, kernel and data sets")
+    doctor.set_defaults(command=_doctor)
+    return parser
+
+
+def _build(options: argparse.Namespace) -> int:
+    from nbs_lib.publish import build
+
+    try:
+        page = build.build(notebooks.root(), force=options.force, say=_say)
+    except build.BuildError as error:
+        _fail(str(error))
+    _say(f"the book: {page}\n{page.resolve().as_uri()}")
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from nbs_lib.publish import runs
+
+    bar = sys.stderr.isatty()
+    output = runs.run(options.notebook, options.parameter, file=options.file, output=options.output, bar=bar)
+    _say(f"{output}")
+    return 0
+
+
+def _refresh(options: argparse.Namespace) -> int:
+    names = options.notebooks
+    paths = [notebooks.find(n) for n in names] or sorted((notebooks.root() / "notebooks").glob("*.ipynb"))
+    status = 0
     for path in paths:
         try:
-            typer.echo(f"{path.stem}: {'rewritten' if notebooks.refresh(path) else 'unchanged'}")
+            _say(f"{path.stem}: {'rewritten' if notebooks.refresh(path) else 'unchanged'}")
         except notebooks.NotebookError as error:
-            failed = True
-            typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(int(failed))
+            status = 1
+            print(f"error: {error}", file=sys.stderr, flush=True)
+    return status
+
+
+def _doctor(_: argparse.Namespace) -> int:
+    from nbs_lib.publish import doctor
+
+    broken = 0
+    for finding in doctor.examine():
+        sign = "ok" if finding.ok else "BAD" if finding.needed else "-"
+        broken += finding.needed and not finding.ok
+        _say(f"{sign:4}{finding.name:26}{finding.text}")
+    _say("all that the book needs is here" if not broken else f"{broken} needed things are missing or wrong")
+    return int(broken > 0)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
