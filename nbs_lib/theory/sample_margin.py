@@ -1,7 +1,7 @@
 """The largest sample margins: best features for given prototypes, and the best of both, by small exact programs.
 
-Paper: Zhou et al. 2022, "Learning towards the largest margins", Theorem 2.2, Proposition 2.3, Theorem 3.4. One feature a
-class is enough here: samples of one class have the same best feature.
+Paper: Zhou et al. 2022, "Learning towards the largest margins", Theorem 2.2, Proposition 2.3, Theorem 3.4. One feature
+a class is enough here: samples of one class have the same best feature.
 """
 
 import math
@@ -18,25 +18,24 @@ from nbs_lib.validation import check_prototypes
 
 
 class MarginSolution(NamedTuple):
-    """Prototypes (K, d), one feature a class (K, d), and the sample margins (K,) of those features; all float64."""
+    """Unit prototypes (K, d) and one unit feature a class (K, d), float64."""
 
     prototypes: Tensor
     features: Tensor
-    margins: Tensor
 
-
-def class_sample_margins(prototypes: Tensor, features: Tensor) -> Tensor:
-    """Sample margins (K,) of one feature a class: feature y belongs to class y (Zhou et al. 2022, eq. 2.5)."""
-    return sample_margins(unit(features) @ unit(prototypes).T, torch.arange(len(prototypes)))
+    @property
+    def margins(self) -> Tensor:
+        """Sample margin (K,) of each class's feature (Zhou et al. 2022, eq. 2.5)."""
+        return sample_margins(self.features @ self.prototypes.T, torch.arange(len(self.prototypes)))
 
 
 def best_features(prototypes: Tensor) -> MarginSolution:
     """For fixed prototypes, the features of largest sample margin, class by class.
 
-    ``max_{|z|=1} min_{j != y} (w_y - w_j) . z`` is the distance from w_y to the convex hull of the other prototypes, and z
-    points along w_y minus its projection on that hull (minimax; this repairs the feature formula of Zhou et al. 2022,
-    Theorem 2.2). The projection is a non-negative least-squares problem. Where w_y lies in the hull no feature has a
-    positive margin; z = w_y is returned.
+    ``max_{|z|=1} min_{j != y} (w_y - w_j) . z`` is the distance from w_y to the convex hull of the other prototypes,
+    and z points along w_y minus its projection on that hull (minimax; this repairs the feature formula of Zhou et al.
+    2022, Theorem 2.2). The projection is a non-negative least-squares problem. Where w_y coincides with another
+    prototype no feature has a positive margin; z = w_y is returned.
 
     Args:
         prototypes: (K, d), any length of row.
@@ -52,8 +51,7 @@ def best_features(prototypes: Tensor) -> MarginSolution:
         normal = point - weights @ others / weights.sum()
         if np.linalg.norm(normal) > 1e-7:
             features[y] = normal / np.linalg.norm(normal)
-    z = torch.from_numpy(features)
-    return MarginSolution(w, z, class_sample_margins(w, z))
+    return MarginSolution(w, torch.from_numpy(features))
 
 
 def printed_features(prototypes: Tensor, tolerance: float = 1e-4) -> MarginSolution:
@@ -67,27 +65,7 @@ def printed_features(prototypes: Tensor, tolerance: float = 1e-4) -> MarginSolut
     w = unit(prototypes.detach().double().cpu())
     cosines = (w @ w.T).fill_diagonal_(-math.inf)
     nearest = (cosines >= cosines.amax(1, keepdim=True) - tolerance).double()
-    z = unit(w - nearest @ w / nearest.sum(1, keepdim=True))
-    return MarginSolution(w, z, class_sample_margins(w, z))
-
-
-def umbrella(K: int, d: int, height: float) -> MarginSolution:
-    """A simplex folded around one axis: prototypes (height, sqrt(1 - height^2) v_y), features the ribs v_y of a simplex.
-
-    The mean prototype has length ``height`` and every sample margin is K/(K-1) sqrt(1 - height^2): the bound behind
-    Proposition 2.3 is attained at every length of the mean, from the simplex (0) to the closed umbrella (1).
-
-    Raises:
-        ValueError: K > d (the axis needs a dimension of its own), or height outside [0, 1].
-    """
-    from nbs_lib.theory.packing import simplex_etf
-
-    if not (2 <= K <= d and 0 <= height <= 1):
-        raise ValueError(f"umbrella: needs 2 <= K <= d and 0 <= height <= 1, got K={K}, d={d}, height={height}")
-    ribs = torch.nn.functional.pad(simplex_etf(K, d - 1), (1, 0))
-    w = math.sqrt(1 - height**2) * ribs
-    w[:, 0] = height
-    return MarginSolution(w, ribs, class_sample_margins(w, ribs))
+    return MarginSolution(w, unit(w - nearest @ w / nearest.sum(1, keepdim=True)))
 
 
 def largest_sample_margins(
@@ -95,21 +73,20 @@ def largest_sample_margins(
     d: int,
     *,
     weights: Tensor | None = None,
-    nonnegative: bool = False,
     starts: int = 4,
     seed: int = 0,
 ) -> MarginSolution:
     """Prototypes and features together, on the sphere, with the largest smallest (or mean) sample margin.
 
-    Solves ``max t`` subject to ``(w_y - w_j) . z_y >= t_y`` and unit rows by sequential quadratic programming from random
-    starts: t is one number (gamma_min, Theorem 2.2) or, with ``weights``, the sum of weights_y t_y (minus the mean of R_sm
-    where class y holds that share of the samples, Theorem 3.4). Exact to about 1e-7; no scale, no step size.
+    Solves ``max t`` subject to ``(w_y - w_j) . z_y >= t_y`` and unit rows by sequential quadratic programming from
+    random starts: t is one number (gamma_min, Theorem 2.2) or, with ``weights``, the sum of weights_y t_y (minus the
+    mean of R_sm where class y holds that share of the samples, Theorem 3.4). Exact to about 1e-7; no scale, no step
+    size.
 
     Args:
         K: number of classes.
         d: dimension.
         weights: (K,) shares of the classes, summing to one; None maximises the smallest margin.
-        nonnegative: features have no negative entry, as after a ReLU.
         starts: random starts; the best result is returned.
         seed: of the starts.
 
@@ -122,18 +99,11 @@ def largest_sample_margins(
         raise ValueError(f"largest_sample_margins: weights must be ({K},), got {tuple(weights.shape)}")
     generator = np.random.default_rng(seed)
     share = None if weights is None else weights.double().numpy()
-    found = [_ascend(generator, K, d, share, nonnegative) for _ in range(starts)]
-    return max(found, key=lambda solution: _value(solution, weights))
+    found = [_ascend(generator, K, d, share) for _ in range(starts)]
+    return max(found, key=lambda it: float(it.margins.min() if weights is None else weights.double() @ it.margins))
 
 
-def _value(solution: MarginSolution, weights: Tensor | None) -> float:
-    margins = solution.margins
-    return float(margins.min() if weights is None else (weights.double() * margins).sum())
-
-
-def _ascend(
-    generator: np.random.Generator, K: int, d: int, share: np.ndarray | None, nonnegative: bool
-) -> MarginSolution:
+def _ascend(generator: np.random.Generator, K: int, d: int, share: np.ndarray | None) -> MarginSolution:
     own, other = np.nonzero(~np.eye(K, dtype=bool))
     pair, row = np.arange(len(own)), np.arange(2 * K)
     goal = np.ones(1) if share is None else share
@@ -168,31 +138,25 @@ def _ascend(
 
     w = generator.normal(size=(K, d))
     z = w + 0.1 * generator.normal(size=(K, d))
-    z = np.abs(z) if nonnegative else z
     start = np.vstack((w, z))
     start /= np.linalg.norm(start, axis=1, keepdims=True)
     down = np.append(np.zeros(split), -goal)
-    low = np.full(split + len(goal), -np.inf)
-    if nonnegative:
-        low[K * d : split] = 0.0
     result = minimize(
         lambda x: float(down @ x),
         np.append(start.ravel(), np.full(len(goal), -2.0)),
         jac=lambda _: down,
         method="SLSQP",
-        bounds=[(b, None) for b in low] if nonnegative else None,
         constraints=(
             {"type": "ineq", "fun": slack, "jac": slack_slope},
             {"type": "eq", "fun": norms, "jac": norms_slope},
         ),
         options={"ftol": 1e-13, "maxiter": 300},
     )
-    prototypes, features = (unit(torch.from_numpy(part.copy())) for part in rows(result.x))
-    return MarginSolution(prototypes, features, class_sample_margins(prototypes, features))
+    return MarginSolution(*(unit(torch.from_numpy(part.copy())) for part in rows(result.x)))
 
 
 def three_class_optimum(share: float) -> tuple[float, float]:
-    """Optimum of the mean sample margin for three classes, the first holding ``share`` of the samples, 1/3 <= share < 1.
+    """Optimum of the mean sample margin for three classes, the first with ``share`` (1/3 to 1) of the samples.
 
     By symmetry w_1 faces w_2 and w_3, which stand at the angle phi on either side of -w_1. The heights of that triangle
     are the three margins, so the mean is ``share (1 + cos phi) + (1 - share) 2 sin phi cos(phi/2)``.
