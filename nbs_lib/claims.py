@@ -105,7 +105,7 @@ def anchor(claim_id: str) -> str:
 
 def number(value: float) -> str:
     """Write a number with four significant digits, without trailing zeros."""
-    return f"{value:.4g}"
+    return f"{float(f'{value:.4g}'):g}"
 
 
 def tolerance_text(tolerance: float | None) -> str:

@@ -242,7 +242,7 @@ def _stage_digest(staged: dict[str, bytes], root: Path) -> str:
     """Hash all that the rendered pages depend on: with docstrings in them, that is the package's source as well."""
     whole = hashlib.sha256()
     inputs = {f"stage/{name}": content for name, content in staged.items()}
-    documented = any(b"autodoc" in c or b"automodule" in c or b"autofunction" in c for c in staged.values())
+    documented = any(re.search(rb"\bauto(module|function|class)::", content) for content in staged.values())
     package = Path(__file__).parents[1]
     for path in sorted(package.rglob("*.py")) if documented else [package / "publish" / "sphinx_ext.py"]:
         inputs[str(path.relative_to(package))] = path.read_bytes()

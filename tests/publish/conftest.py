@@ -1,10 +1,12 @@
 """A tiny book: one page, one notebook that checks one claim and shows one figure, with the real configuration."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import pytest
+
 from nbs_lib.publish import notebooks
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +60,7 @@ dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 display(Image(data=base64.b64decode(dot), format="png", alt="A \\"dot\\" & nothing else"))"""
 
 
-def notebook(*cells: str) -> nbformat.NotebookNode:
+def build_notebook(*cells: str) -> nbformat.NotebookNode:
     """A notebook with the parameters cell, the set-up cell and the given code cells."""
     nb = nbformat.v4.new_notebook()
     setup = notebooks.setup_source(ROOT) + CHECK
@@ -72,7 +74,21 @@ def notebook(*cells: str) -> nbformat.NotebookNode:
 
 
 @pytest.fixture
+def make_notebook() -> Callable[..., nbformat.NotebookNode]:
+    return build_notebook
+
+
+@pytest.fixture
 def tiny(tmp_path: Path) -> Path:
+    return build_tiny(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+def build_tiny(tmp_path: Path) -> Path:
     """A repository with a book of one page, one chapter and the ledger."""
     book = tmp_path / "book"
     (tmp_path / "notebooks").mkdir()
@@ -87,5 +103,5 @@ def tiny(tmp_path: Path) -> Path:
     )
     (book / "claims.yml").write_text(CLAIMS)
     (book / "references.bib").write_text(BIBLIOGRAPHY)
-    notebooks.write(notebook(CLAIM, FIGURE), tmp_path / "notebooks" / "10_tiny.ipynb")
+    notebooks.write(build_notebook(CLAIM, FIGURE), tmp_path / "notebooks" / "10_tiny.ipynb")
     return tmp_path
