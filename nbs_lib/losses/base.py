@@ -1,24 +1,43 @@
-"""What all loss modules share: hyper-parameters shown in ``repr``, a reduction, the switch for validation."""
+"""What all loss modules share: a formula, its settings as attributes, and their check when the module is made."""
 
-from torch import nn
+from collections.abc import Callable
+from typing import ClassVar
 
-from nbs_lib.validation import check_reduction
+import torch
+from torch import Tensor, nn
 
 
 class Criterion(nn.Module):
     """A loss in the style of ``torch.nn``: ``criterion(scores, target)``; all its settings are keyword arguments.
 
-    Hyper-parameters are checked when the module is made and may be reassigned later (say, to anneal the scale); they
-    are checked again on every call.
+    A subclass names its ``formula`` in :mod:`nbs_lib.losses.functional` and hands its settings to ``super().__init__``.
+    They become attributes, may be reassigned later (say, to anneal the scale), and are checked here and on every call.
+
+    Raises:
+        ValueError: for a setting that the formula refuses.
     """
 
-    def __init__(self, *, reduction: str = "mean", validate: bool = True) -> None:
+    formula: ClassVar[Callable[..., Tensor]]
+
+    def __init__(self, **settings: object) -> None:
         super().__init__()
-        self.reduction = check_reduction(reduction)
-        self.validate = validate
+        self._names = tuple(settings)
+        vars(self).update(settings)
+        self._check()
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The keyword arguments of the formula, as they stand now."""
+        return {name: getattr(self, name) for name in self._names}
+
+    def _check(self) -> None:
+        # The formula checks its arguments itself; an empty batch has it do only that.
+        type(self).formula(torch.empty(0, 2), torch.empty(0, dtype=torch.long), **self.settings)
+
+    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Loss of scores or cosines (N, K) and labels (N,): a scalar, or (N,) with ``reduction="none"``."""
+        return type(self).formula(scores, target, **self.settings)
 
     def extra_repr(self) -> str:
         """The settings, as they would be written in the call."""
-        common = ("reduction", "validate")
-        own = [name for name in vars(self) if not name.startswith("_") and name not in ("training", *common)]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in (*own, *common))
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())

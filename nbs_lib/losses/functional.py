@@ -84,7 +84,7 @@ def cross_entropy(
 def normface(
     cosines: Tensor, target: Tensor, *, scale: float | Tensor, reduction: str = "mean", validate: bool = True
 ) -> Tensor:
-    """NormFace, softmax over scaled cosines: L_i = -log( exp(s c_iy) / Σ_j exp(s c_ij) ) (Wang et al. 2017, Eq. (6)).
+    """NormFace, softmax over scaled cosines: L_i = -log( exp(s c_iy) / Σ_j exp(s c_ij) ) (Wang et al. 2017).
 
     Smallest value, balanced classes and K <= d + 1: log(1 + (K-1) exp(-s K/(K-1))) (Zhou et al. 2022, Prop. 3.3).
 
@@ -227,7 +227,7 @@ def sphereface(
 ) -> Tensor:
     """SphereFace / A-Softmax: the target logit is s ψ(θ_iy), ψ(θ) = (-1)^j cos(mθ) - 2j, j = floor(mθ/π).
 
-    Liu et al. 2017, Eq. (7), where s is the feature's norm |z_i|: pass ``scale=features.norm(dim=1)`` for that original
+    In Liu et al. 2017 s is the feature's norm |z_i|: pass ``scale=features.norm(dim=1)`` for that original
     form, a number for the one with normalised features (Zhou et al. 2022, Prop. 3.3). Whole m go through Chebyshev's
     polynomial, real m through the angle. The slope at c = ±1 is m², which is exact but for real m at c = -1 (infinite).
 
@@ -317,7 +317,7 @@ def lm_softmax_total(cosines: Tensor, target: Tensor, *, scale: float, validate:
 
     Left side of Zhou et al. 2022, Eq. (3.6). Its limit for s → ∞ is minus the smallest sample margin of the batch
     (restored Eq. (3.5')), where the mean of :func:`lm_softmax` tends to minus the mean margin: beyond K = d + 1 classes
-    only this one has the best packing as its limit. A batch has one value, hence no ``reduction``; an empty one gives 0.
+    only this one has the best packing as its limit. A batch has one value, so there is no ``reduction``; if empty, 0.
 
     Args:
         cosines: cosines (N, K).

@@ -10,18 +10,19 @@ PAPER_LAMBDA = 100
 
 
 class SampleMargin(Criterion):
-    """Negative sample margin R_sm (Zhou et al. 2022, Eq. (3.4)).
+    """Negative sample margin R_sm on cosines (Zhou et al. 2022, Eq. (3.4)).
 
-    See :func:`~nbs_lib.losses.functional.sample_margin_loss`.
+    See :func:`~nbs_lib.losses.functional.sample_margin_loss`. Beside a cross-entropy it wants cosines too.
 
     Args:
         reduction: "mean", "sum" or "none".
         validate: check the range of the labels on every call.
     """
 
-    def forward(self, cosines: Tensor, target: Tensor) -> Tensor:
-        """R_sm of cosines (N, K), also beside a cross-entropy, and labels (N,)."""
-        return functional.sample_margin_loss(cosines, target, reduction=self.reduction, validate=self.validate)
+    formula = functional.sample_margin_loss
+
+    def __init__(self, *, reduction: str = "mean", validate: bool = True) -> None:
+        super().__init__(reduction=reduction, validate=validate)
 
 
 class ZeroCentroid(nn.Module):

@@ -1,10 +1,10 @@
-"""Cross-entropy and LM-Softmax, as modules over :mod:`nbs_lib.losses.functional`, where the formulas stand."""
+"""Cross-entropy and LM-Softmax, as modules over :mod:`nbs_lib.losses.functional`, where the formulas stand.
 
-from torch import Tensor
+Common settings: ``reduction`` "mean", "sum" or "none"; ``validate`` the range of the labels on every call.
+"""
 
 from nbs_lib.losses import functional
 from nbs_lib.losses.base import Criterion
-from nbs_lib.validation import check_in, check_positive
 
 
 class CrossEntropy(Criterion):
@@ -12,23 +12,12 @@ class CrossEntropy(Criterion):
 
     Args:
         label_smoothing: share of the target probability spread evenly over all K classes, 0 to 1.
-        reduction: "mean", "sum" or "none".
-        validate: check the range of the labels on every call.
     """
 
-    def __init__(self, *, label_smoothing: float = 0.0, reduction: str = "mean", validate: bool = True) -> None:
-        super().__init__(reduction=reduction, validate=validate)
-        self.label_smoothing = check_in("label_smoothing", label_smoothing, 0, 1)
+    formula = functional.cross_entropy
 
-    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Loss of scores (N, K) and labels (N,)."""
-        return functional.cross_entropy(
-            scores,
-            target,
-            label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
-            validate=self.validate,
-        )
+    def __init__(self, *, label_smoothing: float = 0.0, reduction: str = "mean", validate: bool = True) -> None:
+        super().__init__(label_smoothing=label_smoothing, reduction=reduction, validate=validate)
 
 
 class LMSoftmax(Criterion):
@@ -36,38 +25,24 @@ class LMSoftmax(Criterion):
 
     Args:
         scale: s > 0.
-        reduction: "mean", "sum" or "none".
-        validate: check the range of the labels on every call.
     """
 
-    def __init__(self, *, scale: float, reduction: str = "mean", validate: bool = True) -> None:
-        super().__init__(reduction=reduction, validate=validate)
-        self.scale = check_positive("scale", scale)
+    formula = functional.lm_softmax
 
-    def forward(self, cosines: Tensor, target: Tensor) -> Tensor:
-        """Loss of cosines (N, K) and labels (N,)."""
-        return functional.lm_softmax(
-            cosines, target, scale=self.scale, reduction=self.reduction, validate=self.validate
-        )
+    def __init__(self, *, scale: float, reduction: str = "mean", validate: bool = True) -> None:
+        super().__init__(scale=scale, reduction=reduction, validate=validate)
 
 
 class LMSoftmaxTotal(Criterion):
     """One log-sum-exp over all samples and classes (Zhou et al. 2022, Eq. (3.6), left side).
 
-    See :func:`~nbs_lib.losses.functional.lm_softmax_total`.
+    See :func:`~nbs_lib.losses.functional.lm_softmax_total`. A batch has one value, so there is no ``reduction``.
 
     Args:
         scale: s > 0.
-        reduction: only "mean", because the batch has one value; here so that all losses are made alike.
-        validate: check the range of the labels on every call.
     """
 
-    def __init__(self, *, scale: float, reduction: str = "mean", validate: bool = True) -> None:
-        super().__init__(reduction=reduction, validate=validate)
-        self.scale = check_positive("scale", scale)
-        if reduction != "mean":
-            raise ValueError(f"reduction must be 'mean' for LMSoftmaxTotal (a batch has one value), got {reduction!r}")
+    formula = functional.lm_softmax_total
 
-    def forward(self, cosines: Tensor, target: Tensor) -> Tensor:
-        """Loss of cosines (N, K) and labels (N,)."""
-        return functional.lm_softmax_total(cosines, target, scale=self.scale, validate=self.validate)
+    def __init__(self, *, scale: float, validate: bool = True) -> None:
+        super().__init__(scale=scale, validate=validate)
