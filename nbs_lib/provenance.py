@@ -1,0 +1,129 @@
+"""Where a number comes from, and the tables of recorded runs that say so."""
+
+import hashlib
+import math
+import os
+import platform
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import lightning_fabric
+import numpy as np
+import pandas as pd
+import torch
+import torchvision
+
+
+def code_identity() -> str:
+    """First 12 hexadecimal digits of a SHA-256 over the sources of this package that decide a run's numbers."""
+    root, digest = Path(__file__).parent, hashlib.sha256()
+    parts = (
+        "geometry.py",
+        "validation.py",
+        "heads.py",
+        "losses",
+        "metrics",
+        "data",
+        "models",
+        "checkpoints.py",
+        "train.py",
+        "config.py",
+        "run.py",
+    )
+    for part in parts:
+        for file in sorted((root / part).rglob("*.py")) if (root / part).is_dir() else [root / part]:
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def processor() -> str:
+    """Name of this machine's processor."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def environment(device: torch.device | str = "cpu", threads: int = 0) -> dict[str, Any]:
+    """Hardware, threads, versions, identity of the code, date (UTC)."""
+    device = torch.device(device)
+    return {
+        "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "cores": os.cpu_count(),
+        "torch_threads": threads or torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "lightning_fabric": lightning_fabric.__version__,
+        "numpy": np.__version__,
+        "code": _CODE,
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+def cell(value: Any) -> str:
+    """Text of one cell of a table: the same for a value and for what is read back."""
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)
+
+
+def read_table(path: Path | None) -> pd.DataFrame:
+    """All cells of a CSV file as text; an empty table if there is no file."""
+    if path is None or not path.exists():
+        return pd.DataFrame()
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write beside the target, then rename: a reader, or a kill, never meets half a table."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
+            table.to_csv(file, index=False, lineterminator="\n")
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def append(table: pd.DataFrame, row: dict[str, Any], missing: dict[str, Any]) -> pd.DataFrame:
+    """``table`` with one more row; older rows get the value in ``missing`` (or nothing) in columns that are new."""
+    if not table.empty:
+        table = table.assign(**{name: cell(missing.get(name)) for name in row if name not in table})
+    added = pd.DataFrame([{name: cell(value) for name, value in row.items()}])
+    return pd.concat([table, added], ignore_index=True).fillna("")
+
+
+def find(table: pd.DataFrame, wanted: dict[str, Any], missing: dict[str, Any]) -> int | None:
+    """First row whose cells are ``wanted``; a column that the table lacks counts as its value in ``missing``."""
+    if table.empty:
+        return None
+    same = pd.Series(True, index=table.index)
+    for name, value in wanted.items():
+        found = table[name] if name in table else cell(missing[name])
+        same &= found == cell(value)
+    return int(same.idxmax()) if same.any() else None
+
+
+def typed(table: pd.DataFrame) -> pd.DataFrame:
+    """``table`` with columns of numbers as numbers (empty cells NaN), of True and False as booleans."""
+
+    def convert(column: pd.Series) -> pd.Series:
+        if column.isin(["True", "False"]).all():
+            return column == "True"
+        numbers = pd.to_numeric(column.where(column != ""), errors="coerce")
+        return (
+            numbers if len(column) and (numbers.notna() == (column != "")).all() and numbers.notna().any() else column
+        )
+
+    return table.apply(convert)
+
+
+# Taken when the module is loaded: a long run must name the code it runs, not what is on disk when it ends.
+_CODE = code_identity()

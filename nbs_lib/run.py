@@ -1,0 +1,226 @@
+"""From a configuration to a record: the one road that chapters, workbench and recorded tables share."""
+
+import contextlib
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from nbs_lib import data, heads, losses, metrics, models, provenance, train
+from nbs_lib.config import LOSSES, RunConfig, paper_config, quick_config, table_configs
+from nbs_lib.provenance import environment
+from nbs_lib.theory.packing import simplex_etf
+
+__all__ = [
+    "LOSSES", "Record", "RunConfig", "build_networks", "build_objective", "environment", "paper_config",
+    "quick_config", "run", "run_all", "table_configs",
+]  # fmt: skip
+
+
+def build_objective(config: RunConfig) -> train.Objective:
+    """The training objective: loss + mu Rsm + 100 lambda Rw (Zhou et al. 2022, appendices C.1 and C.2).
+
+    Rsm sees cosines, beside cross-entropy too: on raw scores it has no lower bound. The labels were checked when the
+    image set was made, so no criterion looks at their range again.
+    """
+    criterion = losses.build(config.loss, validate=False, **config.hyper())
+    spread, centred = losses.build("sample_margin", validate=False), losses.build("zero_centroid")
+    on_cosines = losses.expects_cosines(config.loss)
+
+    def objective(features: Tensor, head: nn.Module, target: Tensor) -> Tensor:
+        scores = head(features)
+        loss = criterion(scores, target)
+        if config.sample_margin:
+            cosines = scores if on_cosines else head.cosine(features)
+            loss = loss + config.sample_margin * spread(cosines, target)
+        if config.zero_centroid:
+            loss = loss + losses.PAPER_LAMBDA * config.zero_centroid * centred(head.prototypes)
+        return loss
+
+    return objective
+
+
+def build_networks(config: RunConfig, channels: int, image_size: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
+    """Backbone and head of ``config``, with the weights that its seed gives."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(config.seed)
+        backbone = models.build(config.model, channels, image_size, config.feature_dim or None)
+        if losses.expects_cosines(config.loss):
+            head: nn.Module = heads.CosineHead(backbone.out_features, num_classes)
+        else:
+            head = heads.LinearHead(backbone.out_features, num_classes, bias=config.bias)
+        if config.freeze_prototypes == "simplex":
+            # Turned at random: simplex_etf lies along the axes, where features behind a ReLU cannot follow it.
+            turn = torch.linalg.qr(torch.randn(backbone.out_features, backbone.out_features, dtype=torch.float64)).Q
+            head.prototypes.requires_grad_(False).copy_(simplex_etf(num_classes, backbone.out_features) @ turn)
+    return backbone, head
+
+
+@dataclass
+class Record:
+    """One run and what came of it.
+
+    Attributes:
+        config: what was run.
+        metrics: measures on the test images (and, "train_...", on the training images); empty if the run diverged.
+        history: one dictionary an epoch.
+        environment: hardware, versions, code, date.
+        wall_time: seconds for loading, training and measuring.
+        status: "finished" or "diverged".
+        note: why it diverged.
+        on_test: scores, cosines, features and labels of the test images, if they were to be kept.
+        on_train: the same of the training images.
+        backbone: the trained network, if it was to be kept.
+        head: the trained head, if it was to be kept.
+    """
+
+    config: RunConfig
+    metrics: dict[str, float]
+    history: list[dict[str, Any]]
+    environment: dict[str, Any]
+    wall_time: float
+    status: str = "finished"
+    note: str = ""
+    on_test: train.Evaluation | None = field(default=None, repr=False)
+    on_train: train.Evaluation | None = field(default=None, repr=False)
+    backbone: nn.Module | None = field(default=None, repr=False)
+    head: nn.Module | None = field(default=None, repr=False)
+
+    def row(self) -> dict[str, Any]:
+        """One line of a result table: configuration, status, measures, provenance. It holds no path of this machine."""
+        measured = {name: float(f"{value:.6g}") for name, value in self.metrics.items()}
+        return (
+            self.config.cells()
+            | {"status": self.status}
+            | measured
+            | {"wall_time": round(self.wall_time, 1)}
+            | (self.environment)
+        )
+
+
+def _measure(config: RunConfig, test: train.Evaluation, fitted: train.Evaluation) -> dict[str, float]:
+    # What the loss takes for class probabilities; a loss without a scale on cosines (Rsm alone) has none.
+    scale = 1.0 if config.loss == "ce" else config.scale
+    ece = math.nan
+    if scale is not None:
+        ece = metrics.expected_calibration_error((scale * test.scores).softmax(dim=1), test.target)
+    return {
+        "accuracy": test.accuracy,
+        "class_margin": test.class_margin,
+        "mean_sample_margin": test.mean_sample_margin,
+        "prototype_norm_ratio": test.prototype_norm_ratio,
+        "ece": ece,
+        "train_accuracy": fitted.accuracy,
+        "train_mean_sample_margin": fitted.mean_sample_margin,
+    }
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def run(
+    config: RunConfig,
+    *,
+    keep: bool = False,
+    checkpoint: str | Path | None = None,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    progress: bool | None = None,
+) -> Record:
+    """Train and measure ``config``; a run that diverges gives a record that says so.
+
+    Args:
+        config: what to run.
+        keep: keep the evaluations of test and training images, backbone and head in the record, for figures.
+        checkpoint: file to write every epoch and to resume from.
+        on_epoch: called with the record of each epoch (a dictionary, to which it may add).
+        progress: as in :func:`nbs_lib.train.fit`.
+
+    Raises:
+        nbs_lib.data.DataError: the image set cannot be read.
+        nbs_lib.checkpoints.CheckpointError: the checkpoint is damaged or another run's.
+    """
+    started = time.perf_counter()
+    size = config.image_size or None
+    record = Record(config, {}, [], provenance.environment(train.resolve(config.device)[0], config.threads), 0.0)
+    with _threads(config.threads):
+        train_set = data.load(config.dataset, limit_per_class=config.limit_per_class, image_size=size)
+        test_set = data.load(config.dataset, split="test", image_size=size)
+        backbone, head = build_networks(config, train_set.channels, train_set.image_size, train_set.num_classes)
+        shared = (
+            "epochs batch_size lr optimizer momentum nesterov weight_decay schedule warmup seed device precision clip"
+        )
+        try:
+            history = train.fit(
+                backbone,
+                head,
+                build_objective(config),
+                train_set,
+                **{name: getattr(config, name) for name in shared.split()},
+                augment=data.Augment(crop_pad=config.crop_pad, flip=config.flip, shift=config.shift),
+                checkpoint=checkpoint,
+                identity=repr(config.cells() | {"device": ""}),
+                on_epoch=on_epoch,
+                progress=progress,
+            )
+        except train.TrainingDiverged as error:
+            record.status, record.note = "diverged", str(error)
+        else:
+            test, fitted = (train.evaluate(backbone, head, part) for part in (test_set, train_set))
+            record.metrics, record.history = _measure(config, test, fitted), history.epochs
+            if keep:
+                record.on_test, record.on_train, record.backbone, record.head = test, fitted, backbone, head
+    record.wall_time = time.perf_counter() - started
+    return record
+
+
+def run_all(
+    configs: Iterable[RunConfig],
+    csv: str | Path | None = None,
+    *,
+    checkpoints: str | Path | None = None,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    progress: bool | None = None,
+) -> pd.DataFrame:
+    """Run the configurations that ``csv`` does not hold yet, appending a row each as soon as it is finished.
+
+    Killed at any moment and called again, it goes on where it was: a row is written whole or not at all, and what
+    has a row is skipped. One process at a time may write to a table.
+
+    Args:
+        configs: what to run, in this order.
+        csv: the table; None keeps it in memory.
+        checkpoints: folder for a checkpoint per run, removed when its row is written.
+        on_epoch: as in :func:`run`.
+        progress: as in :func:`run`.
+
+    Returns:
+        The whole table: fields of the configuration, status, measures, wall_time in seconds, provenance.
+    """
+    path, default = Path(csv) if csv is not None else None, RunConfig().cells()
+    table = provenance.read_table(path)
+    for config in configs:
+        if provenance.find(table, config.cells(), default) is not None:
+            continue
+        stem = hashlib.sha256(repr(config).encode()).hexdigest()[:16]
+        saved = Path(checkpoints) / f"{stem}.ckpt" if checkpoints is not None else None
+        record = run(config, checkpoint=saved, on_epoch=on_epoch, progress=progress)
+        table = provenance.append(provenance.read_table(path) if path else table, record.row(), default)
+        if path:
+            provenance.write_table(table, path)
+        if saved:
+            saved.unlink(missing_ok=True)
+    return provenance.typed(table)
