@@ -17,7 +17,8 @@ MAY_IMPORT = {
     "theory": BELOW_ALL | {"losses", "metrics", "heads"},
     "train": BELOW_ALL | {"data", "metrics", "checkpoints", "progress"},
     "plots": BELOW_ALL | {"metrics"},
-    "run": BELOW_ALL | GROUND | {"theory", "train"},
+    "config": BELOW_ALL | GROUND | {"train"},
+    "run": BELOW_ALL | GROUND | {"theory", "train", "config"},
     # The publishing wing executes notebooks and reads what they leave; it knows nothing of the science.
     "publish": {"claims", "data", "parameters"},
     "cli": {"claims", "data", "parameters", "publish"},
