@@ -55,7 +55,7 @@ def build(root: Path, *, force: bool = False, say: Callable[[str], None] = print
     with _alone(target):
         executed = execute_all(root, force=force, say=say)
         staged = stage(root, executed)
-        wanted, html = _stage_digest(staged, root), target / "html"
+        wanted, html = _stage_digest(staged), target / "html"
         mark = html / MARK
         if force or not mark.is_file() or mark.read_text("utf8") != wanted:
             say("rendering")
@@ -238,7 +238,7 @@ def contents(toc: str) -> list[str]:
     return [re.sub(r"\.(md|ipynb|rst)$", "", name) for name in walk(tree)]
 
 
-def _stage_digest(staged: dict[str, bytes], root: Path) -> str:
+def _stage_digest(staged: dict[str, bytes]) -> str:
     """Hash all that the rendered pages depend on: with docstrings in them, that is the package's source as well."""
     whole = hashlib.sha256()
     inputs = {f"stage/{name}": content for name, content in staged.items()}

@@ -220,7 +220,7 @@ def execute(
 def _what_failed(source: Path, error: Any) -> str:
     first_line = next((line for line in error.source.splitlines() if line.strip()), "")
     return (
-        f"{source.name}: code cell {error.exec_count} raised {error.ename}: {error.evalue}\n"
+        f"{source.name}: cell In [{error.exec_count}] raised {error.ename}: {error.evalue}\n"
         f"  the cell begins: {first_line}"
     )
 
