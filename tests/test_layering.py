@@ -9,13 +9,15 @@ import nbs_lib
 
 PACKAGE = Path(nbs_lib.__file__).parent
 BELOW_ALL = {"geometry", "validation"}
-GROUND = {"losses", "heads", "metrics", "data", "models", "claims", "parameters", "checkpoints", "progress"}
+GROUND = {"losses", "heads", "metrics", "data", "models", "claims", "parameters"}
+GROUND |= {"checkpoints", "progress", "provenance"}
 MAY_IMPORT = {
     "geometry": set(),
     "validation": set(),
     **dict.fromkeys(GROUND, BELOW_ALL),
     "theory": BELOW_ALL | {"losses", "metrics", "heads"},
-    "train": BELOW_ALL | {"data", "metrics", "checkpoints", "progress"},
+    "evaluation": BELOW_ALL | {"data", "metrics"},
+    "train": BELOW_ALL | {"data", "metrics", "checkpoints", "progress", "evaluation"},
     "plots": BELOW_ALL | {"metrics"},
     "config": BELOW_ALL | GROUND | {"train"},
     "run": BELOW_ALL | GROUND | {"theory", "train", "config"},
