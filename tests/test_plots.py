@@ -1,5 +1,6 @@
 """Figures: what is drawn is the data, pixels depend on the drawing alone, the rotatable sphere is self-contained."""
 
+import io
 import itertools
 import json
 import re
@@ -54,6 +55,16 @@ def test_png_depends_on_the_drawing_alone():
     assert first == render()
     assert b"Software" not in first
     assert b"tEXt" not in first
+
+
+def test_png_keeps_white_and_the_colours_of_the_losses():
+    figure, ax = plt.subplots(figsize=(3, 2))
+    for i, loss in enumerate(plots.LOSS_STYLES.values()):
+        ax.barh(i, 1 + i, color=loss.colour)
+    picture = plt.imread(io.BytesIO(style.png_bytes(figure)))[..., :3]
+    shown = {tuple(colour) for colour in np.round(255 * picture.reshape(-1, 3)).astype(int).tolist()}
+    for colour in ("white", *(loss.colour for loss in plots.LOSS_STYLES.values())):
+        assert tuple(round(255 * level) for level in matplotlib.colors.to_rgb(colour)) in shown
 
 
 def test_show_carries_the_alt_text_and_closes_the_figure(monkeypatch):
@@ -169,3 +180,12 @@ def test_reliability_diagram_leaves_out_empty_bins_and_states_the_error():
     ax = plots.reliability_diagram(bins, label="CE")
     assert ax.get_title(loc="left") == "CE: ECE 10.0 %"  # (10 x 0.1 + 30 x 0.1) / 40
     assert len(ax.containers[0]) == 2
+
+
+def test_decision_circle_shares_the_opening_between_classes_and_band():
+    ax = plots.decision_circle(np.deg2rad(120), np.deg2rad(30), style="arcface")
+    assert ax.get_title(loc="center") == "ArcFace: 30°"
+    full = [wedge.theta2 - wedge.theta1 for wedge in ax.patches if getattr(wedge, "width", 1) is None]
+    assert sorted(round(angle, 6) for angle in full) == [30, 45, 45]
+    with pytest.raises(ValueError, match="band <= opening"):
+        plots.decision_circle(1.0, 1.2, style="arcface")

@@ -1,6 +1,7 @@
 """The figures every chapter shares, in one look: functions of data and axes; :func:`show` puts them on the page."""
 
 from nbs_lib.plots.curves import degree_axis, gradient_curves, target_logit_curves
+from nbs_lib.plots.decision import decision_circle
 from nbs_lib.plots.histograms import cosine_histograms, sample_margin_histograms
 from nbs_lib.plots.rotatable import rotatable_sphere
 from nbs_lib.plots.sphere import contacts, sphere_scatter
@@ -26,6 +27,7 @@ __all__ = [
     "LossStyle",
     "contacts",
     "cosine_histograms",
+    "decision_circle",
     "degree_axis",
     "gradient_curves",
     "reliability_diagram",
