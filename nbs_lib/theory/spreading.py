@@ -72,7 +72,7 @@ def fejes_toth_bound(N: int) -> float:
 
 
 class ContactStress(NamedTuple):
-    """Contacts of a packing: ``pairs`` (E, 2), their ``weights`` (E,) with sum 1, the packing's ``angle`` in degrees."""
+    """Contacts of a packing: ``pairs`` (E, 2), their ``weights`` (E,) with sum 1, its ``angle`` in degrees."""
 
     pairs: Tensor
     weights: Tensor
