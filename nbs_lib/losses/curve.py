@@ -63,7 +63,7 @@ def _psi(cosines: Tensor, m1: float, m2: float) -> Tensor:
         return plain
     with torch.no_grad():
         phi = m1 * torch.acos(cosines.clamp(-1, 1)) + m2
-        j = (phi / math.pi).floor().clamp(0, last)
+        j = (phi / math.pi).floor()
         sign = 1 - 2 * (j % 2)
     end = (-1) ** last * math.cos(m1 * math.pi + m2) - 2 * last
     return torch.where(cosines > -1, sign * plain - 2 * j, end + m1 * m1 * math.cos(m2) * (cosines + 1))
