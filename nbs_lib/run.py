@@ -70,7 +70,7 @@ class Record:
     Attributes:
         config: what was run.
         metrics: measures on the test images (and, "train_...", on the training images); empty if the run diverged.
-        history: one dictionary an epoch.
+        history: one dictionary an epoch, with class_margin and prototype_norm_ratio beside what `fit` keeps.
         environment: hardware, versions, code, date.
         wall_time: seconds for loading, training and measuring.
         status: "finished" or "diverged".
@@ -120,6 +120,20 @@ def _measure(config: RunConfig, test: train.Evaluation, fitted: train.Evaluation
         "train_accuracy": fitted.accuracy,
         "train_mean_sample_margin": fitted.mean_sample_margin,
     }
+
+
+def _watch(head: nn.Module, on_epoch: Callable[[dict[str, Any]], None] | None) -> Callable[[dict[str, Any]], None]:
+    """Add the margins of the prototypes to the record of each epoch (Zhou et al. 2022, figs. 1 and 7)."""
+
+    def watch(record: dict[str, Any]) -> None:
+        w = head.prototypes.detach()
+        if w.isfinite().all():
+            record["class_margin"] = float(metrics.class_margins(w))
+            record["prototype_norm_ratio"] = metrics.prototype_norm_ratio(w)
+        if on_epoch:
+            on_epoch(record)
+
+    return watch
 
 
 @contextlib.contextmanager
@@ -173,7 +187,7 @@ def run(
                 augment=data.Augment(crop_pad=config.crop_pad, flip=config.flip, shift=config.shift),
                 checkpoint=checkpoint,
                 identity=repr(config.cells() | {"device": ""}),
-                on_epoch=on_epoch,
+                on_epoch=_watch(head, on_epoch),
                 progress=progress,
             )
         except train.TrainingDiverged as error:
