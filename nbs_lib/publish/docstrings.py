@@ -1,25 +1,26 @@
-"""A Sphinx extension for the API page: docstrings may write |w| for a length, as the papers do.
+"""A Sphinx extension for the API page: docstrings may write |w| for a length and ``w_`` in running text.
 
-reStructuredText would read the bars as a substitution, and the build treats its complaint as an error. The bars stay
-plain in the source, where most readers meet them, and are escaped on their way into the page.
+reStructuredText would read the one as a substitution and the other as a link, and the build treats its complaints as
+errors. The source, where most readers meet a docstring, stays plain; what is special is escaped on its way to the page.
 """
 
 import re
 from typing import Any
 
-_LITERAL = re.compile(r"(``.*?``)")
+_QUOTED = re.compile(r"(``.*?``|`[^`]*`_?)")
+_SPECIAL = re.compile(r"\||(?<=\w)_(?!\w)")
 
 
-def escape_bars(lines: list[str]) -> list[str]:
-    """Return ``lines`` with a backslash before every bar that stands outside double backquotes."""
+def escape(lines: list[str]) -> list[str]:
+    """Return ``lines`` with a backslash before bars and before underscores that end a word, outside backquotes."""
     return [
-        "".join(part if _LITERAL.fullmatch(part) else part.replace("|", r"\|") for part in _LITERAL.split(line))
+        "".join(part if _QUOTED.fullmatch(part) else _SPECIAL.sub(r"\\\g<0>", part) for part in _QUOTED.split(line))
         for line in lines
     ]
 
 
 def _process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = escape_bars(lines)
+    lines[:] = escape(lines)
 
 
 def setup(app: Any) -> dict[str, bool]:
