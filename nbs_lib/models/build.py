@@ -51,8 +51,8 @@ def build(name: str, in_channels: int, image_size: int, feature_dim: int | None 
     """
     if name not in _MODELS:
         near = difflib.get_close_matches(str(name), _MODELS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"model {name!r} is unknown{hint} Known: {', '.join(_MODELS)}.")
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"unknown model {name!r}: {hint}known are {', '.join(_MODELS)}")
     own, smallest, free = _MODELS[name]
     if not isinstance(in_channels, int) or in_channels < 1:
         raise ValueError(f"in_channels must be a positive integer, got {in_channels!r}")
