@@ -1,12 +1,14 @@
 """The guide's code runs, page by page, and its links and commands exist."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 
 from nbs_lib.losses import functional, regularizers
+from nbs_lib.publish import notebooks, runs
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "book" / "guide").glob("*.md")), ROOT / "book" / "index.md"]
@@ -58,3 +60,20 @@ def test_relative_links_exist(page):
         place = (page.parent / link).resolve()
         chapter = ROOT / place.relative_to(ROOT / "book")
         assert place.exists() or chapter.exists(), link
+
+
+def commands() -> list[str]:
+    """The `nbs run` lines of README and guide, with the variables of their shell loops filled in."""
+    loop = {"seed": "0", "dataset": "mnist"}
+    sources = [source for page in (ROOT / "README.md", *PAGES) for source in blocks(page, "bash")]
+    lines = [line.strip() for source in sources for line in source.splitlines() if "nbs run" in line]
+    return sorted({re.sub(r"\$\{?(\w+)\}?", lambda found: loop[found[1]], line) for line in lines})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_pass_parameters_that_the_notebook_declares(command):
+    words = shlex.split(command)
+    name, *options = words[words.index("run") + 1 :]
+    typed = [tuple(options[i + 1 : i + 3]) for i, word in enumerate(options) if word == "-p"]
+    assert "-o" in options, "a command of the guide says where its output goes"
+    runs.values_for(notebooks.find(name, ROOT / "notebooks"), typed)
