@@ -1,0 +1,106 @@
+"""Results beside the paper's: its printed tables, the recorded runs, and one name for a row in both."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+MEASURES = {"acc": "accuracy", "mcls": "class_margin", "msamp": "mean_sample_margin"}
+"""The paper's columns under this book's names: percent, degrees, cosine units."""
+
+_NAMES = {
+    "ce": "CE",
+    "normface": "NormFace",
+    "cosface": "CosFace",
+    "arcface": "ArcFace",
+    "sphereface": "SphereFace",
+    "lm_softmax": "LM-Softmax",
+    "lm_softmax_total": "LM-total",
+}
+
+
+def book_folder() -> Path | None:
+    """Return ``book/`` of the repository around the working directory or this package; None outside a clone (Colab)."""
+    for folder in (Path.cwd(), *Path.cwd().parents, Path(__file__).parents[2]):
+        if (folder / "book" / "paper_tables").is_dir():
+            return folder / "book"
+    return None
+
+
+def method(cells: Mapping[str, Any]) -> str:
+    """Name a run as Tables 1 and 5 of Zhou et al. 2022 name it, such as ``NormFace (s = 10) + 0.5Rsm``.
+
+    What the paper's names leave out is added only where it differs: a margin other than 0.1, fixed prototypes.
+
+    Args:
+        cells: the fields of a run's configuration, or a row of its table.
+    """
+    details = []
+    if _given(cells.get("scale")):
+        details.append(f"s = {float(cells['scale']):g}")
+    if _given(cells.get("margin")) and float(cells["margin"]) != 0.1:
+        details.append(f"m = {float(cells['margin']):g}")
+    if _given(cells.get("freeze_prototypes")):
+        details.append(f"fixed {cells['freeze_prototypes']}")
+    weight = float(cells.get("sample_margin") or 0)
+    regulariser = f"{'' if weight == 1 else format(weight, 'g')}Rsm" if weight else ""
+    if cells["loss"] == "sample_margin":
+        return "Rsm"
+    name = _NAMES.get(cells["loss"], cells["loss"]) + (f" ({', '.join(details)})" if details else "")
+    return f"{name} + {regulariser}" if regulariser else name
+
+
+def printed(table: str, dataset: str) -> pd.DataFrame:
+    """Read a table of the paper, one row a method: accuracy in percent, class_margin in degrees, mean_sample_margin.
+
+    Args:
+        table: file in ``book/paper_tables`` without its ending, such as ``margins_table5``.
+        dataset: as the paper writes it, such as ``MNIST``.
+
+    Returns:
+        Rows in the paper's order; no rows outside a clone of the repository, or if the paper has none for ``dataset``.
+    """
+    folder = book_folder()
+    if folder is None:
+        return pd.DataFrame(columns=list(MEASURES.values()), dtype=float)
+    cells = pd.read_csv(folder / "paper_tables" / f"{table}.csv")
+    cells = cells[cells["dataset"] == dataset]
+    order = cells["method"].drop_duplicates()
+    wide = cells.pivot(index="method", columns="metric", values="value").rename(columns=MEASURES)
+    return wide.reindex(index=order, columns=list(MEASURES.values())).astype(float)
+
+
+def recorded(name: str) -> pd.DataFrame:
+    """Read the rows of a recorded sweep, ``book/results/<name>.csv``; empty if the file is not here."""
+    folder = book_folder()
+    path = None if folder is None else folder / "results" / f"{name}.csv"
+    return pd.read_csv(path, keep_default_na=False) if path is not None and path.is_file() else pd.DataFrame()
+
+
+def by_method(runs: pd.DataFrame) -> pd.DataFrame:
+    """Average finished runs over their seeds, one row a method, in order of appearance; the longest runs count.
+
+    Args:
+        runs: rows as ``nbs_lib.run.run_all`` returns them or `recorded` reads them.
+
+    Returns:
+        accuracy in percent, class_margin in degrees, mean_sample_margin, and seeds (how many), epochs.
+    """
+    columns = [*MEASURES.values(), "seeds", "epochs"]
+    if runs.empty:
+        return pd.DataFrame(columns=columns, dtype=float)
+    rows = runs[runs["status"] == "finished"].copy()
+    rows["method"] = [method(cells) for cells in rows.to_dict("records")]
+    rows["epochs"] = rows["epochs"].astype(int)
+    rows = rows[rows["epochs"] == rows.groupby("method")["epochs"].transform("max")].copy()
+    rows[list(MEASURES.values())] = rows[list(MEASURES.values())].astype(float)
+    rows["accuracy"] *= 100
+    groups = rows.groupby("method", sort=False)
+    means = groups[list(MEASURES.values())].mean()
+    return means.assign(seeds=groups["seed"].nunique(), epochs=groups["epochs"].max())[columns]
+
+
+def _given(value: Any) -> bool:
+    """Whether a cell holds something: tables read back have "" or NaN where a configuration has None."""
+    return value is not None and value != "" and value == value

@@ -1,0 +1,72 @@
+import dataclasses
+import math
+
+import pandas as pd
+import pytest
+
+from nbs_lib.publish import results
+
+
+@pytest.mark.parametrize(
+    ("cells", "name"),
+    [
+        ({"loss": "ce"}, "CE"),
+        (
+            {"loss": "ce", "scale": None, "margin": math.nan, "sample_margin": 0.5, "freeze_prototypes": ""},
+            "CE + 0.5Rsm",
+        ),
+        ({"loss": "normface", "scale": 10.0, "sample_margin": 0.5}, "NormFace (s = 10) + 0.5Rsm"),
+        ({"loss": "cosface", "scale": "64.0", "margin": "0.1", "sample_margin": "1.0"}, "CosFace (s = 64) + Rsm"),
+        ({"loss": "arcface", "scale": 20, "margin": 0.5, "sample_margin": 0.0}, "ArcFace (s = 20, m = 0.5)"),
+        ({"loss": "normface", "scale": 10, "freeze_prototypes": "simplex"}, "NormFace (s = 10, fixed simplex)"),
+        ({"loss": "lm_softmax", "scale": 20.0, "sample_margin": 0.0}, "LM-Softmax (s = 20)"),
+        ({"loss": "sample_margin", "sample_margin": 0.0}, "Rsm"),
+    ],
+)
+def test_a_run_has_the_name_of_the_paper(cells, name):
+    assert results.method(cells) == name
+
+
+def test_every_row_of_the_sweep_that_the_paper_has_is_found_under_its_name():
+    from nbs_lib.config import paper_config, table_configs
+
+    paper = results.printed("margins_table5", "MNIST")
+    names = [results.method(dataclasses.asdict(c)) for c in table_configs(paper_config(), (5, 10, 20, 40, 64))]
+    missing = {name for name in names if name not in paper.index}
+    assert missing == {f"LM-Softmax (s = {s})" for s in (5, 10, 20, 40, 64)}
+    assert len(names) - len(missing) == 32
+
+
+def test_the_printed_table_keeps_values_and_order():
+    paper = results.printed("margins_table5", "MNIST")
+    assert paper.index[0] == "CE"
+    assert paper.loc["CE"].tolist() == [99.11, 87.39, 0.5014]
+    assert paper.loc["NormFace (s = 64) + Rsm"].tolist() == [99.14, 95.34, 1.025]
+    assert results.printed("margins_table5", "CIFAR-10").loc["ArcFace (s = 64)"].isna().all()
+    assert results.printed("margins_table5", "no such set").empty
+
+
+def test_outside_a_clone_there_is_nothing_and_no_error(monkeypatch):
+    monkeypatch.setattr(results, "book_folder", lambda: None)
+    assert results.printed("margins_table5", "MNIST").empty
+    assert results.recorded("margins_table5_mnist").empty
+    assert results.by_method(results.recorded("margins_table5_mnist")).empty
+
+
+def test_a_table_that_was_never_recorded_is_empty():
+    assert results.recorded("no_such_sweep").empty
+
+
+def test_runs_are_averaged_over_seeds_and_the_diverged_left_out():
+    row = {"loss": "ce", "scale": "", "margin": "", "sample_margin": 0.0, "epochs": 8, "status": "finished"}
+    runs = pd.DataFrame(
+        [
+            row | {"seed": 0, "accuracy": 0.98, "class_margin": 80, "mean_sample_margin": 0.4},
+            row | {"seed": 1, "accuracy": 0.99, "class_margin": 90, "mean_sample_margin": 0.5},
+            row | {"seed": 2, "accuracy": "", "class_margin": "", "mean_sample_margin": "", "status": "diverged"},
+            row | {"seed": 3, "epochs": 2, "accuracy": 0.5, "class_margin": 10, "mean_sample_margin": 0.1},
+        ]
+    )
+    table = results.by_method(runs)
+    assert table.index.tolist() == ["CE"]
+    assert table.loc["CE"].tolist() == pytest.approx([98.5, 85, 0.45, 2, 8])
