@@ -5,18 +5,18 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from nbs_lib.parameters import ParameterError
-from nbs_lib.publish import notebooks
 
 
 def app(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 if all went well, 1 with a message if not, 2 if it was misused."""
     options = _parser().parse_args(arguments)
     try:
-        sys.exit(options.command(options))
-    except (notebooks.NotebookError, ParameterError) as error:
-        _fail(str(error))
+        sys.exit(_run_command(options))
+    except ModuleNotFoundError as error:  # the commands import what they need, so that doctor works where it is missing
+        _fail(f"{error.name} is not installed: run `pip install -e '.[book]'` in the clone; `nbs doctor` says more")
     except KeyboardInterrupt:
         _fail("interrupted; what was finished before is kept", 130)
     except BrokenPipeError:  # the reader of our output has gone, as in `nbs doctor | head`
@@ -24,7 +24,18 @@ def app(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _fail(message: str, status: int = 1) -> None:
+def _run_command(options: argparse.Namespace) -> int:
+    if options.command is _doctor:
+        return _doctor(options)
+    from nbs_lib.publish.notebooks import NotebookError
+
+    try:
+        return options.command(options)
+    except (NotebookError, ParameterError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str, status: int = 1) -> NoReturn:
     print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(status)
 
@@ -64,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from nbs_lib.publish import build
+    from nbs_lib.publish import build, notebooks
 
     try:
         page = build.build(notebooks.root(), force=options.force, say=_say)
@@ -84,6 +95,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _refresh(options: argparse.Namespace) -> int:
+    from nbs_lib.publish import notebooks
+
     names = options.notebooks
     paths = [notebooks.find(n) for n in names] or sorted((notebooks.root() / "notebooks").glob("*.ipynb"))
     status = 0

@@ -270,6 +270,20 @@ def test_doctor_on_data(monkeypatch, capsys):
     assert findings["mnist"].text == "mnist is not here: a download needs a network"
 
 
+@pytest.mark.parametrize(("command", "status"), [("refresh", 1), ("build", 1), ("doctor", 1)])
+def test_bare_environment(command, status):
+    """Without the book's packages: a sentence, no traceback; doctor still reports all it finds."""
+    hide = "import sys; sys.modules.update(nbformat=None, papermill=None, ipykernel=None, torch=None); "
+    code = f"{hide}from nbs_lib import cli; cli.app(['{command}'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    if command == "doctor":
+        assert "BAD kernel" in done.stdout
+    else:
+        assert "error: nbformat is not installed: run `pip install -e '.[book]'`" in done.stderr
+
+
 def test_help_names_every_command(capsys):
     assert nbs("--help") == 0
     shown = capsys.readouterr().out
