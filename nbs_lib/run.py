@@ -207,6 +207,7 @@ def run_all(
     *,
     checkpoints: str | Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    on_record: Callable[[Record], None] | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
     """Run the configurations that ``csv`` does not hold yet, appending a row each as soon as it is finished.
@@ -219,6 +220,7 @@ def run_all(
         csv: the table; None keeps it in memory.
         checkpoints: folder for a checkpoint per run, removed when its row is written.
         on_epoch: as in :func:`run`.
+        on_record: called with the record of each run that was needed; evaluations and networks are then kept in it.
         progress: as in :func:`run`.
 
     Returns:
@@ -231,10 +233,13 @@ def run_all(
             continue
         stem = hashlib.sha256(repr(config).encode()).hexdigest()[:16]
         saved = Path(checkpoints) / f"{stem}.ckpt" if checkpoints is not None else None
-        record = run(config, checkpoint=saved, on_epoch=on_epoch, progress=progress)
+        keep = on_record is not None
+        record = run(config, keep=keep, checkpoint=saved, on_epoch=on_epoch, progress=progress)
         table = provenance.append(provenance.read_table(path) if path else table, record.row(), default)
         if path:
             provenance.write_table(table, path)
         if saved:
             saved.unlink(missing_ok=True)
+        if on_record:
+            on_record(record)
     return provenance.typed(table)

@@ -70,3 +70,18 @@ def test_runs_are_averaged_over_seeds_and_the_diverged_left_out():
     table = results.by_method(runs)
     assert table.index.tolist() == ["CE"]
     assert table.loc["CE"].tolist() == pytest.approx([98.5, 85, 0.45, 2, 8])
+
+
+def test_a_sweep_hands_over_its_records_and_their_prototypes_by_epoch(tmp_path):
+    from nbs_lib import run
+
+    config = run.quick_config(epochs=2, limit_per_class=4, batch_size=20, loss="normface", scale=10, device="cpu")
+    records = []
+    run.run_all([config], tmp_path / "table.csv", on_record=records.append)
+    table = run.run_all([config], tmp_path / "table.csv", on_record=records.append)
+    assert len(records) == 1, "a run that was already recorded hands over nothing"
+    (record,) = records
+    assert record.on_test.cosines.shape == (2000, 10)
+    assert record.history[-1]["class_margin"] == pytest.approx(record.metrics["class_margin"])
+    assert record.history[-1]["prototype_norm_ratio"] == pytest.approx(record.metrics["prototype_norm_ratio"])
+    assert results.by_method(table).index.tolist() == ["NormFace (s = 10)"]
