@@ -3,6 +3,7 @@
 from nbs_lib.plots.curves import degree_axis, gradient_curves, target_logit_curves
 from nbs_lib.plots.decision import decision_circle
 from nbs_lib.plots.histograms import cosine_histograms, sample_margin_histograms
+from nbs_lib.plots.pairs import paired_dots
 from nbs_lib.plots.rotatable import rotatable_sphere
 from nbs_lib.plots.sphere import contacts, sphere_scatter
 from nbs_lib.plots.style import (
@@ -30,6 +31,7 @@ __all__ = [
     "decision_circle",
     "degree_axis",
     "gradient_curves",
+    "paired_dots",
     "reliability_diagram",
     "rotatable_sphere",
     "sample_margin_histograms",
