@@ -88,10 +88,13 @@ def execute_all(root: Path, *, force: bool = False, say: Callable[[str], None] =
     """
     folder = root / "book" / "_build" / "executed"
     folder.mkdir(parents=True, exist_ok=True)
-    for left_over in folder.glob(".*"):  # of a build that was killed
-        left_over.unlink()
+    sources = sorted((root / "notebooks").glob("*.ipynb"))
+    stems = {source.stem for source in sources}
+    for path in folder.iterdir():
+        if path.name.startswith(".") or path.name.split(".")[0] not in stems:  # of a killed build, or a lost notebook
+            path.unlink()
     executed, problems = {}, []
-    for source in sorted((root / "notebooks").glob("*.ipynb")):
+    for source in sources:
         output = folder / source.name
         try:
             wanted = dependencies.digest(notebooks.read(source), root)

@@ -164,7 +164,7 @@ def own_kernel() -> Iterator[str]:
 
     before = os.environ.get("JUPYTER_PATH")
     with tempfile.TemporaryDirectory(prefix="nbs-kernel-") as folder:
-        write_kernel_spec(Path(folder, "kernels", "python3"), extra_arguments=["--log-level=ERROR"])
+        write_kernel_spec(Path(folder, "kernels", "python3"), extra_arguments=["--log-level=CRITICAL"])
         os.environ["JUPYTER_PATH"] = folder + (os.pathsep + before if before else "")
         try:
             yield "python3"

@@ -113,6 +113,7 @@ def test_raising_notebook(tiny, make_notebook, monkeypatch, capsys):
     lines: list[str] = []
     assert set(build.execute_all(tiny, say=lines.append)) == {"10_tiny"}
     assert lines == ["10_tiny: up to date"]
+    assert [path.name for path in executed.iterdir()] == ["10_tiny.ipynb"]
 
 
 def test_papermill_that_writes_nothing(tiny, monkeypatch):
