@@ -101,6 +101,28 @@ def by_method(runs: pd.DataFrame) -> pd.DataFrame:
     return means.assign(seeds=groups["seed"].nunique(), epochs=groups["epochs"].max())[columns]
 
 
+def beside(**sources: pd.DataFrame) -> pd.DataFrame:
+    """Lay tables of methods beside each other, as text: a column a measure and source, a row a method.
+
+    Args:
+        **sources: tables as `printed` or `by_method` give them; the keyword heads their columns ("_" becomes a blank).
+
+    Returns:
+        Methods of all sources in order of first appearance; "–" where a source has no value.
+    """
+    shown = {"accuracy": ("accuracy (%)", "{:.2f}"), "class_margin": ("class margin (°)", "{:.1f}")}
+    shown["mean_sample_margin"] = ("mean sample margin", "{:.3f}")
+    order = list(dict.fromkeys(name for table in sources.values() for name in table.index))
+    columns = {}
+    for measure, (title, form) in shown.items():
+        for source, table in sources.items():
+            numbers = table[measure].reindex(order)
+            columns[title, source.replace("_", " ")] = [
+                "–" if value != value else form.format(value) for value in numbers
+            ]
+    return pd.DataFrame(columns, index=pd.Index(order, name="loss"))
+
+
 def _given(value: Any) -> bool:
     """Whether a cell holds something: tables read back have "" or NaN where a configuration has None."""
     return value is not None and value != "" and value == value

@@ -72,6 +72,18 @@ def test_runs_are_averaged_over_seeds_and_the_diverged_left_out():
     assert table.loc["CE"].tolist() == pytest.approx([98.5, 85, 0.45, 2, 8])
 
 
+def test_sources_stand_beside_each_other_measure_by_measure():
+    measures = list(results.MEASURES.values())
+    paper = pd.DataFrame([[99.114, 87.39, 0.5014]], index=["CE"], columns=measures)
+    here = pd.DataFrame([[98, 80, 0.4], [97, math.nan, 0.5]], index=["CE", "LM"], columns=measures)
+    table = results.beside(paper=paper, here_live=here)
+    assert table.index.tolist() == ["CE", "LM"]
+    assert table["accuracy (%)"].values.tolist() == [["99.11", "98.00"], ["–", "97.00"]]
+    assert table["class margin (°)"].values.tolist() == [["87.4", "80.0"], ["–", "–"]]
+    assert table["mean sample margin"].columns.tolist() == ["paper", "here live"]
+    assert results.beside(paper=paper.iloc[:0]).empty
+
+
 def test_a_sweep_hands_over_its_records_and_their_prototypes_by_epoch(tmp_path):
     from nbs_lib import run
 
