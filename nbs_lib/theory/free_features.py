@@ -154,8 +154,17 @@ def make_objective(
 
 def random_points(starts: int, count: int, d: int, *, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Points (starts, count, d) spread uniformly over the sphere, the same for a seed whatever the dtype."""
+    if starts < 1 or d < 1:
+        raise ValueError(f"needs starts >= 1 and d >= 1, got starts={starts}, d={d}")
     generator = torch.Generator().manual_seed(seed)
     return unit(torch.randn(starts, count, d, generator=generator, dtype=torch.float64)).to(dtype)
+
+
+def held(prototypes: Tensor, K: int, d: int) -> Tensor:
+    """Unit rows of prototypes that stay where they are, (K, d) float64."""
+    if prototypes.shape != (K, d):
+        raise ValueError(f"fixed_prototypes must be ({K}, {d}), got {tuple(prototypes.shape)}")
+    return unit(prototypes.detach().double())
 
 
 def optimise(
@@ -177,6 +186,8 @@ def optimise(
     optimizer: str = "adam",
     decay: str = "constant",
     anneal: float = 0.85,
+    weight_decay: float = 0.0,
+    keep_length: bool = True,
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
     record_every: int = 0,
@@ -184,9 +195,9 @@ def optimise(
 ) -> FreeFeatures:
     """Minimise a loss by gradient steps on the sphere, many starts at once.
 
-    Every point is divided by its length in the objective and after each step. The scale grows geometrically from
-    ``scale_from`` to ``scale_to`` over the first ``anneal`` share of the steps and then stays; the step size shrinks
-    with it, ``lr * min(1, 8 scale_from / scale)``, since the curvature grows like the scale.
+    Every point is divided by its length in the objective, and after each step unless ``keep_length`` is off. The scale
+    grows geometrically from ``scale_from`` to ``scale_to`` over the first ``anneal`` share of the steps and then stays;
+    the step size shrinks with it, ``lr * min(1, 8 scale_from / scale)``, since the curvature grows like the scale.
 
     Args:
         loss: a name in :mod:`nbs_lib.losses.functional` (``"lm_softmax_total"`` sums over samples inside the
@@ -207,6 +218,9 @@ def optimise(
         optimizer: "adam", or "sgd" with momentum 0.9 (the paper's toy experiment).
         decay: "constant" or "cosine", on top of the schedule above.
         anneal: share of the steps over which the scale grows.
+        weight_decay: of "sgd"; matters only if lengths are free.
+        keep_length: False lets the lengths drift, as in a network and in the paper's toy experiment: they grow, and
+            the steps seen on the sphere shrink with their square.
         seed: of the starting points.
         dtype: float64, or float32 to see what that costs.
         record_every: record into ``history`` every so many steps, and at the end; 0 for not at all.
@@ -234,10 +248,14 @@ def optimise(
     if fixed_prototypes is None:
         moving.insert(0, w)
     else:
-        w = unit(fixed_prototypes.to(dtype)).expand(starts, K, d)
+        w = held(fixed_prototypes, K, d).to(dtype).expand(starts, K, d)
     rates = [lr if p is w else (feature_lr or lr) for p in moving]
     groups = [{"params": [p.requires_grad_()], "lr": r} for p, r in zip(moving, rates, strict=True)]
-    descent = torch.optim.Adam(groups, fused=True) if optimizer == "adam" else torch.optim.SGD(groups, momentum=0.9)
+    descent = (
+        torch.optim.Adam(groups, fused=True)
+        if optimizer == "adam"
+        else torch.optim.SGD(groups, momentum=0.9, weight_decay=weight_decay)
+    )
     history: dict[str, list[Tensor]] = {}
     growth = math.log(scale_to / scale_from)
     for step in range(steps):
@@ -251,16 +269,16 @@ def optimise(
         unit_w, unit_z = (normalised(p) if p.requires_grad else p for p in (w, z))
         values = objective(unit_w, unit_z, scale)
         if record_every and step % record_every == 0:
-            _record(history, objective, step, scale, values, w, z)
+            _record(history, objective, step, scale, values, unit_w.detach(), unit_z.detach())
         values.sum().backward()
         descent.step()
         with torch.no_grad():
             if nonnegative:
-                z.clamp_(min=0)
-            for p in moving:
+                z.clamp_(min=1e-9)  # not 0: a row with no positive entry left would have no direction
+            for p in moving if keep_length else ():
                 p.copy_(unit(p))
     with torch.no_grad():
-        w, z = w.detach(), z.detach()
+        w, z = unit(w.detach()), unit(z.detach())
         values = objective(w, z, scale_to)
         if record_every:
             _record(history, objective, steps, scale_to, values, w, z)
