@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from nbs_lib import models
+from nbs_lib.models.small import Halve
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -39,6 +40,12 @@ def test_paper_cnn_is_the_network_of_the_paper():
     torch.testing.assert_close(net(images), expected)
     assert [tuple(c.weight.shape) for c in convolutions] == [(32, 1, 3, 3), (64, 32, 3, 3)]
     assert linear.weight.shape == (128, 64 * 7 * 7)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 9), (2, 2)])
+def test_halving_is_average_pooling(channels, side):
+    images = torch.randn(3, channels, side, side)
+    torch.testing.assert_close(Halve()(images), nn.functional.avg_pool2d(images, 2))
 
 
 @pytest.mark.parametrize("name", models.available())
