@@ -17,7 +17,7 @@ BRANCHES = ("linear", "psi", "easy", "none")
 
 
 def sine(cosines: Tensor) -> Tensor:
-    """Sin θ = sqrt((1 - c)(1 + c)) for θ in [0, π]; 0 with slope 0 at the poles and beyond them.
+    """The sine of θ in [0, π] from its cosine c, sqrt((1 - c)(1 + c)); 0 with slope 0 at the poles and beyond them.
 
     The factored form loses no digits near the poles, where 1 - c² does.
     """
@@ -88,8 +88,9 @@ def target_logit(
 
     With m1 = 1 "psi" reads -cos(θ + m2) - 2 - m3. All but "none" with m1 > 1 keep Zhou's condition (3.2).
 
-    The slope is autograd's of the formula. At c = ±1 the term sin(m2) sin θ has an infinite slope, which is left out:
-    for m1 = 1 the slope there is cos m2 (m1² cos m2 in general); no value ever uses anything but the exact formula.
+    The slope d/dc is autograd's of the formula. It may be infinite at c = ±1, where sin θ has no finite slope; the finite
+    part stands in there: m1² cos m2 at c = 1 (cos m2 for ArcFace), the same at c = -1 with "psi", while "linear" and
+    "easy" have slope 1 there and "none" keeps the finite part of its own. Values are exact everywhere.
 
     Args:
         cosines: cosines, any shape, half precision is raised to float32.
