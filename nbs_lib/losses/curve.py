@@ -88,7 +88,7 @@ def target_logit(
 
     With m1 = 1 "psi" reads -cos(θ + m2) - 2 - m3. All but "none" with m1 > 1 keep Zhou's condition (3.2).
 
-    The slope d/dc is autograd's of the formula. It may be infinite at c = ±1, where sin θ has no finite slope; the finite
+    The slope d/dc is autograd's of the formula. It may be infinite at c = ±1, where that of sin θ is; the finite
     part stands in there: m1² cos m2 at c = 1 (cos m2 for ArcFace), the same at c = -1 with "psi", while "linear" and
     "easy" have slope 1 there and "none" keeps the finite part of its own. Values are exact everywhere.
 
