@@ -42,7 +42,7 @@ def reliability_bins(probabilities: Tensor, target: Tensor, bins: int = 15) -> R
 
     Bins are closed on the right, as in Guo et al. 2017, so a confidence of exactly 1 falls into the last one
     (torchmetrics 1.9 gives it a bin of its own, which changes the error). One transfer brings the result to the CPU;
-    one more is spent on checking the input.
+    checking labels and rows waits for a GPU twice more.
 
     Args:
         probabilities: (N, K), rows in [0, 1] that sum to 1.

@@ -98,6 +98,8 @@ def prototype_norm_ratio(prototypes: Tensor) -> float:
         ValueError: wrong shape or a non-finite entry.
     """
     check_prototypes(prototypes)
+    if prototypes.dim() != 2:
+        raise ValueError(f"prototype_norm_ratio: prototypes must be (K, d), got {tuple(prototypes.shape)}")
     with torch.no_grad():
         shortest, longest = torch.linalg.vector_norm(prototypes.double(), dim=-1).aminmax()
         low, high = torch.stack((shortest, longest)).tolist()

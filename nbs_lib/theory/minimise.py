@@ -4,19 +4,19 @@ Gradient steps (:mod:`nbs_lib.theory.free_features`) show how training moves; th
 to seven digits and more, for the statements of Zhou et al. 2022, sections 2 and 3.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from scipy import optimize
 from torch import Tensor
 
-from nbs_lib.geometry import unit
 from nbs_lib.metrics import class_margins
 from nbs_lib.theory.free_features import (
     FreeFeatures,
     Loss,
     Objective,
+    held,
     make_objective,
     normalised,
     optimise,
@@ -81,7 +81,7 @@ def minimise(
         points = torch.cat((start.prototypes, start.features), 1).double()
         if points.shape[1:] != (K + K * per_class, d):
             raise ValueError(f"start: its points {tuple(points.shape)} do not fit K={K}, d={d}, per_class={per_class}")
-    fixed = None if fixed_prototypes is None else unit(fixed_prototypes.detach().double())
+    fixed = None if fixed_prototypes is None else held(fixed_prototypes, K, d)
     ends = [
         _descend(objective, p[:K] if fixed is None else fixed, p[K:], ladder, fixed, nonnegative, max_steps)
         for p in points
@@ -89,6 +89,20 @@ def minimise(
     w, z = (torch.stack(part) for part in zip(*ends, strict=True))
     with torch.no_grad():
         return FreeFeatures(w, z, objective.target, objective(w, z, ladder[-1]), class_margins(w))
+
+
+def _lbfgs(value: Callable[[Tensor], Tensor], x: Tensor, max_steps: int) -> Tensor:
+    """Minimise ``value`` from ``x`` by L-BFGS until float64 tells no two values apart."""
+
+    def value_and_slope(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        free = torch.from_numpy(flat).view(x.shape).requires_grad_()
+        found = value(free)
+        found.backward()
+        return found.item(), free.grad.flatten().numpy()
+
+    options = {"maxiter": max_steps, "maxfun": 2 * max_steps, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 20}
+    found = optimize.minimize(value_and_slope, x.flatten().numpy(), jac=True, method="L-BFGS-B", options=options)
+    return torch.from_numpy(found.x).view(x.shape)
 
 
 def _descend(
@@ -100,31 +114,36 @@ def _descend(
     nonnegative: bool,
     max_steps: int,
 ) -> tuple[Tensor, Tensor]:
-    K, d = w.shape
+    K = len(w)
+
+    def join(w: Tensor, z: Tensor) -> Tensor:
+        free = z.abs().sqrt() if nonnegative else z
+        return free if fixed is not None else torch.cat((w, free))
 
     def split(x: Tensor) -> tuple[Tensor, Tensor]:
-        moving = x.view(-1, d)
-        free = moving if fixed is not None else moving[K:]
+        free = x if fixed is not None else x[K:]
         # squares stay non-negative; unlike a bound they leave the problem unconstrained
         features = normalised(free.square() if nonnegative else free)
-        return (normalised(moving[:K]) if fixed is None else fixed), features
+        return (normalised(x[:K]) if fixed is None else fixed), features
 
-    def value_and_slope(x: np.ndarray, scale: float) -> tuple[float, np.ndarray]:
-        free = torch.from_numpy(x).requires_grad_()
-        prototypes, features = split(free)
-        value = objective(prototypes.unsqueeze(0), features.unsqueeze(0), scale).sum()
-        value.backward()
-        return value.item(), free.grad.numpy()
+    def value(w: Tensor, z: Tensor, scale: float) -> Tensor:
+        return objective(w.unsqueeze(0), z.unsqueeze(0), scale).squeeze(0)
 
-    free = z.abs().sqrt() if nonnegative else z
-    x = (free if fixed is not None else torch.cat((w, free))).flatten().numpy()
-    options = {"maxiter": max_steps, "maxfun": 2 * max_steps, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 20}
     for scale in ladder:
-        x = optimize.minimize(value_and_slope, x, (scale,), jac=True, method="L-BFGS-B", options=options).x
-        # back to length one: the loss does not see the lengths, which only grow and slow the next rung
-        w, z = split(torch.from_numpy(x))
-        free = z.sqrt() if nonnegative else z
-        x = (free if fixed is not None else torch.cat((w, free))).flatten().numpy()
+        # each rung starts on the sphere again: the loss does not see lengths, which only grow and slow the next one
+        w, z = split(_lbfgs(lambda x, s=scale: value(*split(x), s), join(w, z), max_steps))
+    if nonnegative:
+        return w, z
+
+    # ArcFace has a corner at theta = 0, along which L-BFGS does not get on: if the features have come near to their
+    # prototypes, move both as one. A smooth loss, whose minimum is reached, sees a step or two.
+    scale, target = ladder[-1], objective.target
+    if (w[target] * z).sum(1).min() > 0.98:
+        tip = w
+        if fixed is None:
+            tip = normalised(_lbfgs(lambda x: value(normalised(x), normalised(x)[target], scale), w, max_steps))
+        if value(tip, tip[target], scale) < value(w, z, scale):
+            w, z = tip, tip[target]
     return w, z
 
 
@@ -135,7 +154,7 @@ def search(
     *,
     scale: float = 16384.0,
     starts: int = 128,
-    finalists: int = 4,
+    finalists: int = 2,
     steps: int = 300,
     seed: int = 0,
     **options: object,
