@@ -15,23 +15,25 @@ import pandas as pd
 import torch
 import torchvision
 
+RUN_PARTS = (
+    "geometry.py",
+    "validation.py",
+    "heads.py",
+    "losses",
+    "metrics",
+    "data",
+    "models",
+    "checkpoints.py",
+    "train.py",
+    "config.py",
+    "run.py",
+)
+"""Files and folders of the package that decide the numbers of a training run."""
 
-def code_identity() -> str:
-    """First 12 hexadecimal digits of a SHA-256 over the sources of this package that decide a run's numbers."""
+
+def code_identity(parts: tuple[str, ...] = RUN_PARTS) -> str:
+    """First 12 hexadecimal digits of a SHA-256 over the sources of this package in ``parts``, files or folders."""
     root, digest = Path(__file__).parent, hashlib.sha256()
-    parts = (
-        "geometry.py",
-        "validation.py",
-        "heads.py",
-        "losses",
-        "metrics",
-        "data",
-        "models",
-        "checkpoints.py",
-        "train.py",
-        "config.py",
-        "run.py",
-    )
     for part in parts:
         for file in sorted((root / part).rglob("*.py")) if (root / part).is_dir() else [root / part]:
             digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
