@@ -115,6 +115,11 @@ def test_view_from_the_equator_sees_east_to_the_right_and_north_up():
     np.testing.assert_allclose(page[4], [0, 1, 0], atol=1e-12)
 
 
+def test_spokes_can_be_left_out():
+    with_spokes, without = (plots.sphere_scatter(OCTAHEDRON, pairs=(), spokes=on) for on in (True, False))
+    assert len(with_spokes.lines) - len(without.lines) == len(OCTAHEDRON)
+
+
 def test_sphere_scatter_takes_arrays_and_refuses_what_is_not_on_a_sphere():
     ax = plots.sphere_scatter(3 * OCTAHEDRON, OCTAHEDRON, labels=list("abcdef"), title="octahedron")
     assert ax.get_title(loc="center") == "octahedron"

@@ -110,6 +110,7 @@ def sphere_scatter(
     labels: Sequence[str] | None = None,
     title: str = "",
     view: tuple[float, float] | str = "best",
+    spokes: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw prototypes (and features) on the unit sphere S^2.
@@ -126,6 +127,7 @@ def sphere_scatter(
         labels: Text written beside each prototype.
         title: Title of the axes.
         view: (elevation, azimuth) in degrees, or "best" for the view in which prototypes hide each other least.
+        spokes: Whether to join the prototypes to the centre; without, many points stay readable.
         ax: Axes to draw on; a new figure if absent.
 
     Returns:
@@ -151,7 +153,8 @@ def sphere_scatter(
         colour = CLASS_COLOURS[k % len(CLASS_COLOURS)]
         order = 3 + point[2] if front else 1.1
         shown = 1.0 if front else 0.38
-        ax.plot([0, point[0]], [0, point[1]], color=colour, linewidth=2.2, alpha=0.9 * shown, zorder=order - 0.5)
+        if spokes:
+            ax.plot([0, point[0]], [0, point[1]], color=colour, linewidth=2.2, alpha=0.9 * shown, zorder=order - 0.5)
         size = 115 * (1 + 0.35 * point[2])
         ax.scatter(*point[:2], s=size, color=colour, alpha=shown, edgecolor="white", linewidth=1.3, zorder=order)
         if labels is not None:
