@@ -60,7 +60,7 @@ class TestConfig:
             ({"nesterov": 1}, "nesterov is 1.*bool, not int"),
             ({"weight_decay": -1e-4}, "weight_decay"),
             ({"schedule": "cosin"}, "schedule is 'cosin'; did you mean 'cosine'"),
-            ({"warmup": 8.0}, "warmup is 8.0.*< 8"),
+            ({"warmup": 6.0}, "warmup is 6.0.*< 6"),
             ({"clip": 0.0}, "clip is 0.0"),
             ({"crop_pad": -1}, "crop_pad is -1"),
             ({"crop_pad": 2, "shift": 2}, "shift is 2.*crop_pad is 2"),
