@@ -31,8 +31,7 @@ def topk_accuracy(scores: Tensor, target: Tensor, k: int = 1, *, validate: bool 
         raise ValueError("topk_accuracy: the batch is empty")
     column = target.unsqueeze(1)
     own = scores.gather(1, column)
-    # "not <=" rather than ">", so that NaN stands above every number
+    # "not <=" rather than ">": NaN then stands above every number, and a target that is NaN below every class
     above = ~(scores <= own) | ((scores == own) & (torch.arange(scores.shape[1], device=scores.device) < column))
-    rank = above.sum(1)
-    right = (rank < min(k, scores.shape[1])) & ~own.squeeze(1).isnan()
+    right = above.sum(1) < min(k, scores.shape[1])
     return float(right.double().mean())

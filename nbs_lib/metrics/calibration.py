@@ -73,7 +73,9 @@ def reliability_bins(probabilities: Tensor, target: Tensor, bins: int = 15) -> R
     confidence = confidence.clamp(0.0, 1.0)
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=p.device)
     # edges in the dtype of the confidences: 0.2 in float32 must not exceed the edge 0.2 in float64
-    index = (torch.bucketize(confidence, edges.to(confidence.dtype)) - 1).clamp(0, bins - 1)
+    index = (torch.bucketize(confidence, edges.to(confidence.dtype)) - 1).clamp(
+        min=0
+    )  # 0 itself belongs to the first bin
     right = (predicted == target).double()
     rows = torch.stack((torch.ones_like(right), confidence.double(), right))
     total = torch.zeros(3, bins, dtype=torch.float64, device=p.device).index_add_(1, index, rows).cpu()
