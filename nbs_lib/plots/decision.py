@@ -6,7 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Wedge
 
-from nbs_lib.plots.style import CLASS_COLOURS, LossStyle, axes_or_new, style_of
+from nbs_lib.plots.style import LossStyle, axes_or_new, style_of
+
+_CLASSES = ("#4a4a4a", "#8a8a8a")  # greys: the colour belongs to the loss
 
 
 def decision_circle(
@@ -30,18 +32,18 @@ def decision_circle(
     style = style_of(style)
     middle, half, rim = 90.0, math.degrees(opening) / 2, math.degrees(band) / 2
     for number, (low, high) in enumerate(((middle - half, middle - rim), (middle + rim, middle + half))):
-        ax.add_patch(Wedge((0, 0), 1, low, high, color=CLASS_COLOURS[number], alpha=0.22, linewidth=0))
-        ax.add_patch(Wedge((0, 0), 1, low, high, width=0.045, color=CLASS_COLOURS[number], linewidth=0))
+        ax.add_patch(Wedge((0, 0), 1, low, high, color=_CLASSES[number], alpha=0.22, linewidth=0))
+        ax.add_patch(Wedge((0, 0), 1, low, high, width=0.045, color=_CLASSES[number], linewidth=0))
     if band > 0:
         ax.add_patch(Wedge((0, 0), 1, middle - rim, middle + rim, color=style.colour, alpha=0.30, linewidth=0))
         ax.add_patch(Wedge((0, 0), 1, middle - rim, middle + rim, width=0.045, color=style.colour, linewidth=0))
     ax.plot([0, 0], [0, 1.06], color="0.25", linewidth=1.2, linestyle=(0, (3, 2)))
     for number, degrees in enumerate((middle - half, middle + half)):
         tip = np.array([math.cos(math.radians(degrees)), math.sin(math.radians(degrees))])
-        arrow = {"arrowstyle": "-|>", "color": CLASS_COLOURS[number], "linewidth": 2.2, "shrinkA": 0, "shrinkB": 0}
+        arrow = {"arrowstyle": "-|>", "color": _CLASSES[number], "linewidth": 2.2, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", 1.02 * tip, (0, 0), arrowprops=arrow)
-        ax.text(*(1.19 * tip), f"$w_{number + 1}$", ha="center", va="center", fontsize=11, color=CLASS_COLOURS[number])
-    ax.set(xlim=(-1.32, 1.32), ylim=(min(-0.08, 1.3 * math.cos(opening / 2)) - 0.05, 1.15), aspect="equal")
+        ax.text(*(1.19 * tip), f"$w_{number + 1}$", ha="center", va="center", fontsize=11, color=_CLASSES[number])
+    ax.set(xlim=(-1.32, 1.32), ylim=(min(-0.04, 1.3 * math.cos(opening / 2)) - 0.05, 1.12), aspect="equal")
     ax.set_axis_off()
     ax.set_title(f"{style.label}: {2 * rim:.0f}°" if title is None else title, loc="center")
     return ax

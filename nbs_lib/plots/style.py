@@ -90,6 +90,7 @@ def use_style() -> None:
             "xtick.labelsize": 9.5,
             "ytick.labelsize": 9.5,
             "legend.fontsize": 9.5,
+            "legend.handlelength": 2.7,  # long enough to tell one dash pattern from another
             "legend.frameon": True,
             "legend.framealpha": 0.92,
             "legend.edgecolor": "0.85",
