@@ -124,6 +124,20 @@ class TestLearning:
         fit(modules)
         assert torch.equal(torch.rand(2), expected)
 
+    def test_dropout_differs_between_steps_epochs_and_seeds(self):
+        def drawn(seed):
+            seen = []
+
+            def watching(features, head, target):
+                seen.append(float(torch.rand(())))
+                return objective(features, head, target)
+
+            fit(nets(), watching, seed=seed)
+            return seen
+
+        assert drawn(0) == drawn(0)
+        assert len({*drawn(0), *drawn(1)}) == 24
+
     def test_on_epoch_may_add_to_the_record(self):
         history = fit(nets(), on_epoch=lambda record: record.update(half=record["epoch"] / 2))
         assert [record["half"] for record in history.epochs] == [0, 0.5, 1.0]
@@ -332,6 +346,12 @@ class TestDivergence:
         state = checkpoints.load(path)
         assert len(state["epochs"]) == 1
         assert all(value.isfinite().all() for value in state["backbone"].values())
+
+    def test_no_checkpoint_is_named_that_was_never_written(self, tmp_path):
+        with pytest.raises(train.TrainingDiverged, match="no checkpoint was kept") as error:
+            fit(nets(), self.breaking(1), checkpoint=tmp_path / "run.ckpt")
+        assert error.value.checkpoint is None
+        assert not any(tmp_path.iterdir())
 
     def test_a_gradient_that_is_not_finite_at_the_last_step_is_found(self):
         def bad(features, head, target):

@@ -73,8 +73,16 @@ def test_augmentation_does_not_depend_on_the_batch_size():
     whole = torch.cat([x for x, _ in full.batches(30, seed=3, epoch=1, augment=augment)])
     parts = torch.cat([x for x, _ in full.batches(7, seed=3, epoch=1, augment=augment)])
     assert torch.equal(whole, parts)
-    again = torch.cat([x for x, _ in full.batches(30, seed=3, epoch=2, augment=augment)])
-    assert not torch.equal(whole, again)
+
+
+def test_augmentation_changes_with_epoch_and_seed():
+    def shown(seed, epoch):
+        batches = make(30).batches(30, seed=seed, epoch=epoch, augment=Augment(crop_pad=2), shuffle=False)
+        return next(batches)[0]
+
+    assert torch.equal(shown(3, 1), shown(3, 1))
+    assert not torch.equal(shown(3, 1), shown(3, 2))
+    assert not torch.equal(shown(3, 1), shown(4, 1))
 
 
 def test_batches_do_not_change_the_set():
