@@ -153,7 +153,37 @@ def test_results_measure_themselves_as_metrics_do():
     torch.testing.assert_close(lowest.features[0], found.features[found.best])
 
 
+@pytest.mark.parametrize("keep_length", [True, False])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.05])
+def test_the_toy_experiment_is_plain_sgd(keep_length, weight_decay):
+    """The same descent written out: momentum 0.9, cosine schedule, gradient of the mean loss through the length."""
+    points = random_points(1, 16, 3, seed=3)[0]
+    velocity, steps = torch.zeros_like(points), 40
+    target = torch.arange(4).repeat_interleave(3)
+    for step in range(steps):
+        points.requires_grad_()
+        directions = points / points.norm(dim=1, keepdim=True)
+        loss = F.cross_entropy(6.0 * directions[4:] @ directions[:4].T, target)
+        (slope,) = torch.autograd.grad(loss, points)
+        points = points.detach()
+        velocity = 0.9 * velocity + slope + weight_decay * points
+        points -= 0.3 * (1 + math.cos(math.pi * step / steps)) / 2 * velocity
+        if keep_length:
+            points /= points.norm(dim=1, keepdim=True)
+    points /= points.norm(dim=1, keepdim=True)
+    options = {"keep_length": keep_length, "weight_decay": weight_decay, "optimizer": "sgd", "decay": "cosine"}
+    found = optimise("normface", 4, 3, per_class=3, scale_to=6, lr=0.3, steps=steps, seed=3, **options)
+    torch.testing.assert_close(found.prototypes[0], points[:4], rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.features[0], points[4:], rtol=0, atol=1e-10)
+
+
 # --- what it finds
+
+
+def test_the_step_shrinks_as_the_scale_grows():
+    """At s = 16384 a step of 0.1 would throw the octahedron about by ten degrees."""
+    found = optimise("lm_softmax_total", 6, 3, scale_from=16, scale_to=16384, starts=4, steps=300)
+    assert found.class_margin.max() > 89.5
 
 
 def test_annealing_takes_normface_where_a_fixed_scale_does_not():
