@@ -62,6 +62,12 @@ def test_relative_links_exist(page):
         assert place.exists() or chapter.exists(), link
 
 
+def test_the_measured_tables_are_filled():
+    text = (ROOT / "book" / "guide" / "choose.md").read_text("utf8")
+    assert "not measured yet" not in text
+    assert "Measured on: …" not in text
+
+
 def commands() -> list[str]:
     """The `nbs run` lines of README and guide, with the variables of their shell loops filled in."""
     loop = {"seed": "0", "dataset": "mnist"}
