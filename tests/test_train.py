@@ -160,6 +160,27 @@ class TestLearning:
         waits(25)
         assert waits(2) == waits(25)
 
+    def test_compile_wraps_the_backbone_and_trains_the_same_weights(self, monkeypatch, tmp_path):
+        """With a stand-in for the compiler, which takes most of a minute: a module around the module, as its result is."""
+        compiled = []
+
+        class Wrapped(nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                compiled.append(module)
+                self._orig_mod = module
+
+            def forward(self, images):
+                return self._orig_mod(images)
+
+        monkeypatch.setattr(torch, "compile", Wrapped)
+        plain, wrapped = nets(), nets()
+        fit(plain)
+        fit(wrapped, compile=True, checkpoint=tmp_path / "run.ckpt")
+        assert compiled == [wrapped[0]]
+        torch.testing.assert_close(weights(*plain), weights(*wrapped), rtol=1e-5, atol=1e-6)
+        assert list(checkpoints.load(tmp_path / "run.ckpt")["backbone"]) == list(wrapped[0].state_dict())
+
 
 class TestAccumulation:
     @pytest.mark.parametrize("parts", [2, 3, 5])
