@@ -161,7 +161,7 @@ class TestLearning:
         assert waits(2) == waits(25)
 
     def test_compile_wraps_the_backbone_and_trains_the_same_weights(self, monkeypatch, tmp_path):
-        """With a stand-in for the compiler, which takes most of a minute: a module around the module, as its result is."""
+        """With a stand-in for the compiler, which takes most of a minute: a module around the module."""
         compiled = []
 
         class Wrapped(nn.Module):
