@@ -1,6 +1,7 @@
 """Results beside the paper's: its printed tables, the recorded runs, and one name for a row in both."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,26 +102,41 @@ def by_method(runs: pd.DataFrame) -> pd.DataFrame:
     return means.assign(seeds=groups["seed"].nunique(), epochs=groups["epochs"].max())[columns]
 
 
-def beside(**sources: pd.DataFrame) -> pd.DataFrame:
-    """Lay tables of methods beside each other, as text: a column a measure and source, a row a method.
+def by_scale(methods: Iterable[str]) -> list[str]:
+    """Sort names of methods by their scale s, those without one first; otherwise the order stays."""
+
+    def scale(name: str) -> float:
+        found = re.search(r"\(s = ([\d.]+)", name)
+        return float(found[1]) if found else 0.0
+
+    return sorted(methods, key=scale)
+
+
+def beside(rows: Iterable[str] | None = None, **sources: pd.DataFrame) -> pd.DataFrame:
+    """Lay tables of methods beside each other, as text for the page: a column a measure and source, a row a method.
 
     Args:
-        **sources: tables as `printed` or `by_method` give them; the keyword heads their columns ("_" becomes a blank).
+        rows: the methods to show, in this order; by default those of all sources, in order of first appearance.
+        **sources: tables as `printed` or `by_method` give them; the keyword heads their columns.
 
     Returns:
-        Methods of all sources in order of first appearance; "–" where a source has no value.
+        "–" where a source has no value; "+ 0.5Rsm" under the method it is added to. One source needs no heading.
     """
     shown = {"accuracy": ("accuracy (%)", "{:.2f}"), "class_margin": ("class margin (°)", "{:.1f}")}
     shown["mean_sample_margin"] = ("mean sample margin", "{:.3f}")
-    order = list(dict.fromkeys(name for table in sources.values() for name in table.index))
+    order = list(dict.fromkeys(name for table in sources.values() for name in table.index) if rows is None else rows)
     columns = {}
     for measure, (title, form) in shown.items():
         for source, table in sources.items():
             numbers = table[measure].reindex(order)
-            columns[title, source.replace("_", " ")] = [
-                "–" if value != value else form.format(value) for value in numbers
-            ]
-    return pd.DataFrame(columns, index=pd.Index(order, name="loss"))
+            columns[title, source] = ["–" if value != value else form.format(value) for value in numbers]
+    names, above = [], ""
+    for name in order:
+        loss, _, added = name.partition(" + ")
+        names.append((f"\u2003+ {added}" if added and loss == above else name).replace(" ", "\u00a0"))
+        above = loss
+    table = pd.DataFrame(columns, index=names)
+    return table.droplevel(1, axis=1) if len(sources) == 1 else table
 
 
 def _given(value: Any) -> bool:

@@ -75,13 +75,21 @@ def test_runs_are_averaged_over_seeds_and_the_diverged_left_out():
 def test_sources_stand_beside_each_other_measure_by_measure():
     measures = list(results.MEASURES.values())
     paper = pd.DataFrame([[99.114, 87.39, 0.5014]], index=["CE"], columns=measures)
-    here = pd.DataFrame([[98, 80, 0.4], [97, math.nan, 0.5]], index=["CE", "LM"], columns=measures)
-    table = results.beside(paper=paper, here_live=here)
-    assert table.index.tolist() == ["CE", "LM"]
+    here = pd.DataFrame([[98, 80, 0.4], [97, math.nan, 0.5]], index=["CE", "CE + 0.5Rsm"], columns=measures)
+    table = results.beside(paper=paper, live=here)
+    assert table.index.tolist() == ["CE", "\u2003+\u00a00.5Rsm"]
     assert table["accuracy (%)"].values.tolist() == [["99.11", "98.00"], ["–", "97.00"]]
     assert table["class margin (°)"].values.tolist() == [["87.4", "80.0"], ["–", "–"]]
-    assert table["mean sample margin"].columns.tolist() == ["paper", "here live"]
+    assert table["mean sample margin"].columns.tolist() == ["paper", "live"]
+    alone = results.beside(["CE + 0.5Rsm", "LM"], live=here)
+    assert alone.index.tolist() == ["CE\u00a0+\u00a00.5Rsm", "LM"], "named in full where its loss does not stand above"
+    assert alone["accuracy (%)"].tolist() == ["97.00", "–"]
     assert results.beside(paper=paper.iloc[:0]).empty
+
+
+def test_methods_sort_by_scale_and_keep_their_order_within_one():
+    names = ["NormFace (s = 64)", "CE", "ArcFace (s = 10, m = 0.5)", "CosFace (s = 5.5) + 0.5Rsm", "Rsm", "A (s = 10)"]
+    assert results.by_scale(names) == [names[i] for i in (1, 4, 3, 2, 5, 0)]
 
 
 def test_a_sweep_hands_over_its_records_and_their_prototypes_by_epoch(tmp_path):
