@@ -133,7 +133,7 @@ def beside(rows: Iterable[str] | None = None, **sources: pd.DataFrame) -> pd.Dat
     names, above = [], ""
     for name in order:
         loss, _, added = name.partition(" + ")
-        names.append((f"\u2003+ {added}" if added and loss == above else name).replace(" ", "\u00a0"))
+        names.append((f"↳ + {added}" if added and loss == above else name).replace(" ", "\u00a0"))
         above = loss
     table = pd.DataFrame(columns, index=names)
     return table.droplevel(1, axis=1) if len(sources) == 1 else table

@@ -77,7 +77,7 @@ def test_sources_stand_beside_each_other_measure_by_measure():
     paper = pd.DataFrame([[99.114, 87.39, 0.5014]], index=["CE"], columns=measures)
     here = pd.DataFrame([[98, 80, 0.4], [97, math.nan, 0.5]], index=["CE", "CE + 0.5Rsm"], columns=measures)
     table = results.beside(paper=paper, live=here)
-    assert table.index.tolist() == ["CE", "\u2003+\u00a00.5Rsm"]
+    assert table.index.tolist() == ["CE", "↳\u00a0+\u00a00.5Rsm"]
     assert table["accuracy (%)"].values.tolist() == [["99.11", "98.00"], ["–", "97.00"]]
     assert table["class margin (°)"].values.tolist() == [["87.4", "80.0"], ["–", "–"]]
     assert table["mean sample margin"].columns.tolist() == ["paper", "live"]
