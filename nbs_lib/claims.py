@@ -10,6 +10,7 @@ import math
 import re
 import sys
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any, SupportsFloat
 
 MIME = "application/vnd.nbs-lib.claim+json"
@@ -39,7 +40,8 @@ ID_PATTERN = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 class Verdict:
     """What became of one statement; true when the statement stands.
 
-    Numbers are kept as they are shown: to the tolerance's own decimal place, and four significant digits at most.
+    Numbers are kept as they are shown: to the tolerance's own decimal place, and four significant digits at most, or
+    as many more as it takes for the numbers shown to give the verdict.
     Digits beyond those differ between processors, and a stored output must be equal on all of them.
     """
 
@@ -58,10 +60,11 @@ class Verdict:
     def evidence(self) -> str:
         """Measured and expected number, condition and note in one line (empty if there are none)."""
         parts = []
+        digits = _digits(self.measured, self.expected, self.tolerance)
         if self.measured is not None:
-            parts.append(f"measured {number(self.measured)}")
+            parts.append(f"measured {number(self.measured, digits)}")
         if self.expected is not None:
-            parts.append(f"expected {number(self.expected)}" + tolerance_text(self.tolerance))
+            parts.append(f"expected {number(self.expected, digits)}" + tolerance_text(self.tolerance, digits))
         if self.condition:
             parts.append(f"condition: {self.condition}")
         if self.note:
@@ -103,16 +106,16 @@ def anchor(claim_id: str) -> str:
     return f"claim-{claim_id}"
 
 
-def number(value: float) -> str:
-    """Write a number with four significant digits, without trailing zeros."""
-    return f"{float(f'{value:.4g}'):g}"
+def number(value: float, digits: int = 4) -> str:
+    """Write a number with ``digits`` significant digits (17: all it has), without trailing zeros."""
+    return repr(float(value)) if digits > 16 else f"{float(f'{value:.{digits}g}'):.{max(digits, 6)}g}"
 
 
-def tolerance_text(tolerance: float | None) -> str:
+def tolerance_text(tolerance: float | None, digits: int = 4) -> str:
     """Write a tolerance as `` ± 0.01`` (empty for none, ``exactly`` for zero)."""
     if tolerance is None:
         return ""
-    return f" ± {number(tolerance)}" if tolerance else " exactly"
+    return f" ± {number(tolerance, digits)}" if tolerance else " exactly"
 
 
 def check(
@@ -147,22 +150,27 @@ def check(
         The `Verdict`: true when the statement holds, holds under the condition, or was recorded in agreement.
 
     Raises:
-        ValueError: malformed ``id``; nothing to judge; ``holds`` contradicts the numbers; a negative tolerance.
+        ValueError: malformed ``id``; nothing to judge; ``holds`` contradicts the numbers; a negative or infinite
+            tolerance; a note that is not text.
         TypeError: ``holds`` is not a truth value, or a number is not one number.
     """
     if not isinstance(id, str) or not ID_PATTERN.fullmatch(id):
         raise ValueError(f"id must be lower-case words joined by '-' or '.', as in 'zhou-thm-3.2', got {id!r}")
+    if not isinstance(note, str):
+        raise ValueError(f"{id}: note must be a text, got {note!r}")
     judged = None if holds is None else _truth(holds)
     found, wanted = _one_number("measured", measured), _one_number("expected", expected)
     within = _one_number("tolerance", tolerance)
     if within is not None and not within >= 0:
         raise ValueError(f"tolerance must be >= 0, got {within}")
+    if within is not None and math.isinf(within):
+        raise ValueError(f"tolerance must be finite, got {within}")
     if within is not None and (found is None or wanted is None):
         raise ValueError(f"{id}: tolerance compares measured with expected: give all three")
 
     computed = None
     if found is not None and wanted is not None and within is not None:
-        computed = found == wanted or abs(found - wanted) <= within
+        computed = _agree(found, wanted, within)
     if judged is None and computed is None:
         raise ValueError(f"{id}: nothing to judge by: give holds=..., or measured=, expected= and tolerance=")
     if judged is not None and computed is not None and judged != computed:
@@ -175,8 +183,7 @@ def check(
         word = RECORDED if recorded else CONDITIONAL if condition else HOLDS
     else:
         word = NOT_REPRODUCED if recorded or judged is None else FAILS
-    shown = _round_as_shown(found, wanted, within)
-    verdict = Verdict(id, word, *shown, None if within is None else float(number(within)), condition or None, note)
+    verdict = Verdict(id, word, *_round_as_shown(found, wanted, within), condition or None, note)
     verdict.show()
     return verdict
 
@@ -197,15 +204,42 @@ def _one_number(name: str, value: Any) -> float | None:
     return float(value)
 
 
+def _agree(measured: float, expected: float, tolerance: float) -> bool:
+    """Compare as a reader of the decimals would: 1.01 is within 0.01 of 1, though not in binary."""
+    if not (math.isfinite(measured) and math.isfinite(expected)):
+        return measured == expected
+    return abs(Fraction(repr(measured)) - Fraction(repr(expected))) <= Fraction(repr(tolerance))
+
+
+def _digits(measured: float | None, expected: float | None, tolerance: float | None) -> int:
+    """Return how many digits (at least four) the numbers need so that what is shown agrees with what they say."""
+    if measured is None or expected is None or tolerance is None:
+        return 4
+    numbers = (measured, expected, tolerance)
+    return next(d for d in range(4, 18) if _agree(*(float(number(x, d)) for x in numbers)) == _agree(*numbers))
+
+
 def _round_as_shown(
     measured: float | None, expected: float | None, tolerance: float | None
+) -> tuple[float | None, float | None, float | None]:
+    """Round to four digits, or to as many more as it takes to give the verdict that the unrounded numbers give."""
+    for digits in range(4, 17):
+        within = None if tolerance is None else float(number(tolerance, digits))
+        shown = (*_rounded_pair(measured, expected, tolerance, digits), within)
+        if None in shown or _agree(*shown) == _agree(measured, expected, tolerance):
+            return shown
+    return measured, expected, tolerance
+
+
+def _rounded_pair(
+    measured: float | None, expected: float | None, tolerance: float | None, digits: int
 ) -> tuple[float | None, float | None]:
-    """Round both to four significant digits of the larger; the measured one not finer than the tolerance's place."""
+    """Round both to ``digits`` digits of the larger; the measured one not much finer than the tolerance's place."""
     sizes = [abs(x) for x in (measured, expected) if x is not None and math.isfinite(x) and x]
     if not sizes:
         return measured, expected
-    decimals = 3 - math.floor(math.log10(max(sizes)))
-    coarse = decimals if not tolerance else min(decimals, math.ceil(-math.log10(tolerance)))
+    decimals = digits - 1 - math.floor(math.log10(max(sizes)))
+    coarse = decimals if not tolerance else min(decimals, math.ceil(-math.log10(tolerance)) + digits - 4)
 
     def rounded(x: float | None, places: int) -> float | None:
         # + 0.0 turns -0.0 into 0.0, whose sign is rounding noise

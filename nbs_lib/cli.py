@@ -2,9 +2,13 @@
 
 import argparse
 import os
+import re
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from nbs_lib.parameters import ParameterError
@@ -13,6 +17,8 @@ from nbs_lib.parameters import ParameterError
 def app(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 if all went well, 1 with a message if not, 2 if it was misused."""
     options = _parser().parse_args(arguments)
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _terminate) if in_main else None
     try:
         sys.exit(_run_command(options))
     except ModuleNotFoundError as error:  # the commands import what they need, so that doctor works where it is missing
@@ -22,6 +28,14 @@ def app(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our output has gone, as in `nbs doctor | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End as an interruption does: what was computed so far is kept, the kernel is shut down."""
+    _fail("terminated; what was finished before is kept", 143)
 
 
 def _run_command(options: argparse.Namespace) -> int:
@@ -51,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     build.set_defaults(command=_build)
 
     run = commands.add_parser("run", help="execute one notebook with other parameters")
+    # argparse takes -1e-3 and -1,2 for options unless it is told that they are numbers
+    run._negative_number_matcher = re.compile(r"-\.?\d")
     run.add_argument("notebook", help="13, 13_sample_margin or a path")
     run.add_argument(
         "-p",
@@ -62,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a parameter; the value is read as the type the notebook declares (repeat for more)",
     )
     run.add_argument("-f", "--file", type=Path, help="YAML file of parameters; types are strict there")
-    run.add_argument("-o", "--output", type=Path, help="file or folder of the executed copy (default: here)")
+    run.add_argument("-o", "--output", help="file or folder/ of the executed copy (default: here)")
     run.set_defaults(command=_run)
 
     refresh = commands.add_parser("refresh", help="execute committed notebooks at their defaults and write them back")

@@ -88,7 +88,7 @@ def test_outputs_do_not_change_with_the_last_digits():
         (-0.11112, -1 / 9, 1e-4, "measured -0.1111; expected -0.1111 ± 0.0001"),
         (74.8612, 74.8585, 0.01, "measured 74.86; expected 74.86 ± 0.01"),
         (68.2, 68.5, 0.5, "measured 68.2; expected 68.5 ± 0.5"),
-        (12345.6, 12345.0, 1.0, "measured 12350; expected 12340 ± 1"),
+        (12345.6, 12345.0, 1.0, "measured 12346; expected 12345 ± 1"),
         (2.0, 2.0, 0.0, "measured 2; expected 2 exactly"),
         (0.0, 0.0, 0.1, "measured 0; expected 0 ± 0.1"),
     ],
@@ -126,3 +126,25 @@ def test_plain_python_prints_one_line_and_loads_nothing_heavy():
 def test_every_verdict_has_sign_and_colour():
     assert claims.SIGNS.keys() == claims.COLOURS.keys()
     assert len(set(claims.SIGNS.values())) == len(claims.SIGNS)
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected", "tolerance", "line"),
+    [
+        (1.014, 1.0, 0.01, "≠ a-1: not reproduced (measured 1.014; expected 1 ± 0.01)"),
+        (1.0000001, 1.0, 0.0, "≠ a-1: not reproduced (measured 1.0000001; expected 1 exactly)"),
+        (1.01, 1.0, 0.01, "✓ a-1: holds (measured 1.01; expected 1 ± 0.01)"),
+        (0.0, 1.23456, 1.2345, "≠ a-1: not reproduced (measured 0; expected 1.235 ± 1.234)"),
+        (1.0, 1.0 + 2**-52, 0.0, "≠ a-1: not reproduced (measured 1.0; expected 1.0000000000000002 exactly)"),
+    ],
+)
+def test_shown_numbers_give_the_verdict(measured, expected, tolerance, line):
+    verdict = claims.check("a-1", measured=measured, expected=expected, tolerance=tolerance)
+    assert str(verdict) == line
+
+
+def test_tolerance_is_finite_and_note_is_text():
+    with pytest.raises(ValueError, match="tolerance must be finite, got inf"):
+        claims.check("a-1", measured=1.0, expected=2.0, tolerance=float("inf"))
+    with pytest.raises(ValueError, match="note must be a text, got 3"):
+        claims.check("a-1", holds=True, note=3)

@@ -288,3 +288,47 @@ def test_help_names_every_command(capsys):
     assert nbs("--help") == 0
     shown = capsys.readouterr().out
     assert all(command in shown for command in ("build", "run", "refresh", "doctor"))
+
+
+def test_a_run_from_elsewhere_keeps_the_books_notebooks(clone, executed, capsys):
+    own = clone / "own.ipynb"
+    own.write_bytes((clone / "notebooks" / "13_small.ipynb").read_bytes())
+    assert nbs("run", "own.ipynb", "-o", "notebooks/13_small.ipynb") == 1
+    assert "is a notebook of the book" in capsys.readouterr().err
+    assert executed == []
+
+
+def test_a_trailing_slash_means_a_folder(clone, executed):
+    assert nbs("run", "13", "-o", "fresh/deep/") == 0
+    assert str(executed[0][0]) == "fresh/deep/13_small-defaults.ipynb"
+    assert Path("fresh/deep").is_dir()
+
+
+def test_unusable_files_are_one_line(clone, executed, capsys):
+    Path("p.yaml").write_bytes(b"lr: \xff")
+    Path("plain").write_text("")
+    for arguments in (["-f", "p.yaml"], ["-o", "plain/a.ipynb"], ["-o", "plain/"], ["-o", "plain/b/c.ipynb"]):
+        assert nbs("run", "13", *arguments) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("error: ")
+        assert error.count("\n") == 1
+    assert executed == []
+
+
+def test_negative_values_are_no_options(clone, executed, capsys):
+    assert nbs("run", "13", "-p", "lr", "-1e-3") == 1
+    assert "lr: expected at least 0.0, got -0.001" in capsys.readouterr().err
+    assert cli._parser().parse_args(["run", "13", "-p", "scales", "-1,2"]).parameter == [["scales", "-1,2"]]
+
+
+@pytest.mark.slow
+def test_termination_keeps_what_ran(clone):
+    nb = notebooks.read(clone / "notebooks" / "13_small.ipynb")
+    nb.cells[-1].source = "import os, signal, time\nos.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)"
+    notebooks.write(nb, clone / "notebooks" / "13_small.ipynb")
+    command = [sys.executable, "-c", "from nbs_lib import cli; cli.app()", "run", "13", "-o", "out.ipynb"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 143
+    assert "error: terminated" in done.stderr
+    assert "quick 1.0 True 0" in (clone / "out.failed.ipynb").read_text("utf8")
+    assert not (clone / "out.ipynb").exists()

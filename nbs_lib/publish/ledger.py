@@ -17,6 +17,18 @@ REQUIRED = ("id", "title", "paper", "where", "kind", "statement", "chapter")
 OPTIONAL = ("open",)  # why a chapter that exists does not check the statement yet
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key given twice is an error, not the last one's victory."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' is given twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 class LedgerError(Exception):
     """claims.yml is malformed, or the notebooks and it disagree; ``problems`` lists all of it."""
 
@@ -57,13 +69,15 @@ def read_claims(path: Path) -> list[Entry]:
     """Read and check claims.yml.
 
     Raises:
-        LedgerError: not YAML, not a list of entries, a key missing, unknown, empty or not text, an id malformed or used
-            twice, an unknown kind; each problem names file, entry and key.
+        LedgerError: not UTF-8, not YAML, a key given twice, not a list of entries, a key missing, unknown, empty or not
+            text, an id malformed or used twice, an unknown kind; each problem names file, entry and key.
     """
     try:
-        raw = yaml.safe_load(path.read_text("utf8"))
+        raw = yaml.load(path.read_text("utf8"), _Loader)
     except FileNotFoundError:
         raise LedgerError([f"{path}: no such file"]) from None
+    except UnicodeDecodeError as error:
+        raise LedgerError([f"{path}: not UTF-8 text: {error.reason} at byte {error.start}"]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""

@@ -85,12 +85,16 @@ def repository_address(repository: Path) -> str | None:
 def find(name: str | Path, folder: Path | None = None) -> Path:
     """Return the notebook called ``13``, ``13_sample_margin``, ``13_sample_margin.ipynb``, or at that path.
 
+    Only a bare name, or one in the notebooks' own folder, may be abbreviated.
+
     Raises:
         NotebookError: none, or several, fit.
     """
     if Path(name).suffix == ".ipynb" and Path(name).is_file():
         return Path(name)
     folder = folder or root() / "notebooks"
+    if Path(name).name != str(Path(name)) and Path(name).parent.resolve() != folder.resolve():
+        raise NotebookError(f"no notebook {name}")  # a mistyped path must not run a notebook from elsewhere
     stems = {p.stem: p for p in sorted(folder.glob("*.ipynb"))}
     wanted = Path(name).name.removesuffix(".ipynb")
     fitting = [stems[wanted]] if wanted in stems else [p for s, p in stems.items() if s.startswith(f"{wanted}_")]
@@ -143,16 +147,20 @@ def parameter_specs(notebook: NotebookNode) -> dict[str, parameters.Spec]:
     """Return what each parameter may be: from the `parameters.check` call, else from the defaults' own types.
 
     Raises:
-        NotebookError: the parameters cell is missing, or not literals only.
+        NotebookError: the parameters cell is missing, or not literals only; the `parameters.check` call is malformed.
     """
     cell = next((c for c in code_cells(notebook) if PARAMETERS_TAG in tags(c)), None)
     defaults = None if cell is None else parameters.literal_assignments(cell.source)
     if defaults is None:
         raise NotebookError("the notebook needs a first code cell tagged 'parameters' that assigns literals only")
     for other in code_cells(notebook):
-        with contextlib.suppress(SyntaxError):
+        try:
             if specs := parameters.declared(other.source):
                 return specs
+        except SyntaxError:
+            continue  # a cell with magics
+        except (ValueError, TypeError) as error:
+            raise NotebookError(f"the notebook's parameters.check is malformed: {error}") from None
     guesses = {bool: parameters.boolean, int: parameters.integer, float: parameters.real}
     return {name: guesses.get(type(value), parameters.text)() for name, value in defaults.items()}
 

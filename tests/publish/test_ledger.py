@@ -119,3 +119,11 @@ def test_papers_come_with_their_titles():
     entries = ledger.read_claims(ROOT / "book" / "claims.yml")
     page = ledger.page(entries, {e.id: [] for e in entries}, bibliography=ROOT / "book" / "references.bib")
     assert "## Zhou et al. (2022): Learning" in page
+
+
+def test_a_key_given_twice_and_undecodable_bytes(tmp_path):
+    with pytest.raises(LedgerError, match=r"claims\.yml, line 1: .*key 'kind' is given twice"):
+        read(tmp_path, GOOD.replace("kind: lemma", "kind: claim, kind: lemma", 1))
+    (tmp_path / "claims.yml").write_bytes(b"- id: \xff")
+    with pytest.raises(LedgerError, match=r"claims\.yml: not UTF-8 text: .* at byte 6"):
+        ledger.read_claims(tmp_path / "claims.yml")

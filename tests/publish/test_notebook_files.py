@@ -175,3 +175,19 @@ def test_own_kernel_is_this_interpreter(monkeypatch):
     with notebooks.own_kernel() as name:
         assert KernelSpecManager().get_kernel_spec(name).argv[0] == sys.executable
     assert os.environ["JUPYTER_PATH"] == "elsewhere"
+
+
+def test_a_mistyped_path_is_no_other_notebook(tiny, monkeypatch):
+    monkeypatch.chdir(tiny)
+    for name in ("nowhere/10_tiny.ipynb", "/nowhere/10_tiny.ipynb", "book/10"):
+        with pytest.raises(NotebookError, match=f"no notebook {name}"):
+            notebooks.find(name)
+    for name in ("10", "10_tiny.ipynb", "notebooks/10_tiny", "notebooks/10_tiny.ipynb"):
+        assert notebooks.find(name).resolve() == tiny / "notebooks" / "10_tiny.ipynb"
+
+
+def test_a_malformed_check_is_named(make_notebook):
+    nb = make_notebook()
+    code_cells(nb)[1].source = "limit = 3\nparameters.check(globals(), lr=real(limit))"
+    with pytest.raises(NotebookError, match=r"parameters\.check is malformed"):
+        notebooks.parameter_specs(nb)
