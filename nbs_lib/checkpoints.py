@@ -1,6 +1,7 @@
 """Checkpoints that survive a kill at any moment and refuse to be mixed up."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,15 @@ def save(path: Path, state: dict[str, Any]) -> None:
     os.replace(part, path)
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path, parts: Iterable[str] = ()) -> dict[str, Any]:
     """Read a checkpoint, tensors and plain values only (nothing in the file is executed).
 
+    Args:
+        path: the file.
+        parts: keys that it must have.
+
     Raises:
-        CheckpointError: the file is truncated, or not one of ours.
+        CheckpointError: the file is truncated, not one of ours, or lacks one of ``parts``.
     """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -39,6 +44,12 @@ def load(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of nbs_lib.train; choose another path.")
+    missing = [part for part in parts if part not in state]
+    if missing:
+        raise CheckpointError(
+            f"{path} is an incomplete checkpoint, without {', '.join(missing)}."
+            " Delete it, or train with resume=False to overwrite it."
+        )
     return state
 
 

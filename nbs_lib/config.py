@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class RunConfig:
         flip: random mirroring.
         shift: random shifts by up to so many pixels, border reflected.
         image_size: side in pixels for folders and photographs; 0 takes the images' own.
-        seed: of weights, order, augmentation.
+        seed: of weights, order, augmentation; 0 to 2^32 - 1.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         precision: "auto" (bf16 on GPUs that have it), "32-true", "bf16-mixed".
         threads: CPU threads of torch for this run; 0 leaves them as they are.
@@ -122,6 +123,8 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and (value < low or (value == low and not closed)):
                 self._refuse(name, f"allowed: {'>=' if closed else '>'} {low}")
+        if self.seed >= 2**32:
+            self._refuse("seed", f"allowed: 0 to {2**32 - 1}")
         for name, below in (("momentum", 1), ("label_smoothing", 1), ("warmup", self.epochs)):
             if not 0 <= getattr(self, name) < below:
                 self._refuse(name, f"allowed: 0 <= {name} < {below}")
@@ -144,10 +147,14 @@ class RunConfig:
         return {name: getattr(self, name) for name in LOSSES[self.loss]}
 
     def cells(self) -> dict[str, Any]:
-        """The fields as a table shows them: of ``folder:PATH`` only the last part, as paths are private."""
+        """The fields as a table shows them: of ``folder:PATH`` the last part and a digest, as paths are private.
+
+        The digest, 8 hexadecimal digits of the SHA-256 of the whole path, tells folders of the same name apart.
+        """
         shown = dataclasses.asdict(self)
         if self.dataset.startswith("folder:"):
-            shown["dataset"] = "folder:" + Path(self.dataset.removeprefix("folder:")).name
+            path = Path(self.dataset.removeprefix("folder:")).expanduser().resolve()
+            shown["dataset"] = f"folder:{path.name}#{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         return shown
 
     def _refuse(self, name: str, why: str) -> None:

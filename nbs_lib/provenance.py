@@ -1,6 +1,8 @@
 """Where a number comes from, and the tables of recorded runs that say so."""
 
+import csv
 import hashlib
+import io
 import math
 import os
 import platform
@@ -29,6 +31,8 @@ RUN_PARTS = (
     "run.py",
 )
 """Files and folders of the package that decide the numbers of a training run."""
+COLUMNS = ("dataset", "loss", "seed", "status")
+"""Columns without which a table is not one of runs."""
 
 
 def code_identity(parts: tuple[str, ...] = RUN_PARTS) -> str:
@@ -74,10 +78,44 @@ def cell(value: Any) -> str:
 
 
 def read_table(path: Path | None) -> pd.DataFrame:
-    """All cells of a CSV file as text; an empty table if there is no file."""
+    """All cells of a table of runs as text; an empty table if there is no file, or nothing in it.
+
+    A last row that breaks off, without an end of line, is left out: that run is made again.
+
+    Raises:
+        ValueError: the file is no CSV, not a table of runs, or damaged; the message names it.
+    """
     if path is None or not path.exists():
         return pd.DataFrame()
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read as a CSV file: {error}. Move it away or name another") from error
+    if not rows:
+        return pd.DataFrame()
+    header, *rows = rows
+    missing = [name for name in COLUMNS if name not in header]
+    if missing or len(set(header)) < len(header):
+        what = f"it has no column {', '.join(missing)}" if missing else "a column is there twice"
+        raise ValueError(f"{path} is not a table of runs: {what}. Move it away or name another file")
+    if rows and not text.endswith(("\n", "\r")):
+        last = dict(zip(header, rows[-1], strict=False))
+        if _fault(header, rows[-1]) or not last.get("date", "Z").endswith("Z"):
+            rows.pop()
+    for number, row in enumerate(rows, 1):
+        if fault := _fault(header, row):
+            raise ValueError(f"{path} is damaged: row {number} {fault}. Remove that row to have its run made again")
+    return pd.DataFrame(rows, columns=header, dtype=str)
+
+
+def _fault(header: list[str], row: list[str]) -> str:
+    """What is wrong with a row, or nothing."""
+    if len(row) != len(header):
+        return f"has {len(row)} cells, the header {len(header)}"
+    cells = dict(zip(header, row, strict=True))
+    empty = [name for name in ("accuracy", "date") if cells.get(name) == ""]
+    return f"is finished but has no {', '.join(empty)}" if cells["status"] == "finished" and empty else ""
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

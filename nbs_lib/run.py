@@ -225,6 +225,9 @@ def run_all(
 
     Returns:
         The whole table: fields of the configuration, status, measures, wall_time in seconds, provenance.
+
+    Raises:
+        ValueError: ``csv`` is damaged or not a table of runs; the message names it.
     """
     path, default = Path(csv) if csv is not None else None, RunConfig().cells()
     table = provenance.read_table(path)

@@ -19,6 +19,7 @@ from nbs_lib.data.augment import NETWORK, Augment, epoch_seed
 from nbs_lib.data.sets import Batches
 from nbs_lib.evaluation import Evaluation, evaluate
 from nbs_lib.progress import Progress
+from nbs_lib.validation import check_positive, check_real
 
 __all__ = [
     "OPTIMIZERS", "PRECISIONS", "SCHEDULES", "Evaluation", "History", "Objective", "TrainingDiverged", "evaluate",
@@ -149,17 +150,18 @@ def _check(settings: dict[str, Any], backbone: nn.Module, count: int) -> None:
         value = settings[name]
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    if not settings["lr"] > 0 or not math.isfinite(settings["lr"]):
-        raise ValueError(f"lr must be positive, got {settings['lr']!r}")
+    if isinstance(settings["seed"], bool) or not isinstance(settings["seed"], int) or settings["seed"] < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {settings['seed']!r}")
+    check_positive("lr", settings["lr"])
     for name in ("momentum", "weight_decay", "warmup"):
-        if not settings[name] >= 0:
+        if not check_real(name, settings[name]) >= 0:
             raise ValueError(f"{name} must not be negative, got {settings[name]!r}")
     for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
         if settings[name] not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {settings[name]!r}")
     if settings["warmup"] >= settings["epochs"]:
         raise ValueError(f"warmup must be shorter than the run of {settings['epochs']} epochs: {settings['warmup']!r}")
-    if settings["clip"] is not None and not settings["clip"] > 0:
+    if settings["clip"] is not None and not check_real("clip", settings["clip"]) > 0:
         raise ValueError(f"clip must be positive or None, got {settings['clip']!r}")
     batch, parts = settings["batch_size"], settings["accumulate"]
     sizes = {min(batch, count), count % batch or batch}
@@ -274,7 +276,7 @@ def fit(
     }  # fmt: skip
     path = Path(checkpoint) if checkpoint is not None else None
     if path and resume and path.exists():
-        state = checkpoints.load(path)
+        state = checkpoints.load(path, ("settings", "epochs", "backbone", "head", "solver"))
         checkpoints.same_run(path, state["settings"], settings)
         backbone.load_state_dict(state["backbone"])
         head.load_state_dict(state["head"])

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import re
 
 import pandas as pd
 import pytest
@@ -49,6 +50,7 @@ class TestConfig:
             ({"zero_centroid": math.inf}, "zero_centroid is inf.*finite"),
             ({"freeze_prototypes": "etf"}, "freeze_prototypes is 'etf'.*'simplex'"),
             ({"epochs": 0}, "epochs is 0.*>= 1"),
+            ({"seed": 2**32}, "seed is 4294967296.*0 to 4294967295"),
             ({"epochs": 2.0}, "epochs is 2.0.*int, not float"),
             ({"batch_size": True}, "batch_size is True.*bool"),
             ({"optimizer": "adam"}, "optimizer is 'adam'; did you mean 'adamw'"),
@@ -111,7 +113,10 @@ class TestConfig:
 
     def test_paths_stay_private(self):
         config = RunConfig(dataset="folder:/home/someone/pets")
-        assert config.cells()["dataset"] == "folder:pets"
+        shown = config.cells()["dataset"]
+        assert re.fullmatch("folder:pets#[0-9a-f]{8}", shown)
+        assert RunConfig(dataset="folder:/home/other/../someone/pets").cells()["dataset"] == shown
+        assert RunConfig(dataset="folder:/home/other/pets").cells()["dataset"] != shown
 
 
 class TestObjective:
@@ -297,3 +302,39 @@ class TestTables:
         device, precision = train.resolve("cpu")
         assert (device.type, precision) == ("cpu", "32-true")
         assert train.resolve("cpu", "bf16-mixed")[1] == "bf16-mixed"
+
+
+class TestDamagedTables:
+    HEAD = "dataset,loss,seed,status,accuracy,date\n"
+    GOOD = "mnist,ce,0,finished,0.9,2026-01-01T00:00:00Z\n"
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            ("name,loss\nx,ce\n", "not a table of runs.*no column dataset, seed, status"),
+            (b"\xff\xfe\x00\x80", "cannot be read as a CSV"),
+            (HEAD + 'mnist,"ce\n', "cannot be read as a CSV"),
+            (HEAD + GOOD.replace("\n", ",7\n") + GOOD, "row 1 has 7 cells, the header 6"),
+            (HEAD + GOOD + "mnist,ce,0\n", "row 2 has 3 cells"),
+            (HEAD + "mnist,ce,0,finished,0.9,\n", "row 1 is finished but has no date"),
+            (HEAD + "mnist,ce,0,finished,,2026\n", "row 1 is finished but has no accuracy"),
+        ],
+    )
+    def test_the_file_is_named(self, tmp_path, content, said):
+        path = tmp_path / "runs.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(ValueError, match=rf"runs\.csv.*{said}"):
+            run.run_all([RunConfig()], path)
+
+    @pytest.mark.parametrize("cut", [3, 20, 30, 40])
+    def test_a_last_row_that_breaks_off_is_left_out(self, tmp_path, cut):
+        path = tmp_path / "runs.csv"
+        path.write_text(self.HEAD + self.GOOD + self.GOOD[:cut])
+        assert len(provenance.read_table(path)) == 1
+
+    def test_nothing_and_whole_rows(self, tmp_path):
+        path = tmp_path / "runs.csv"
+        path.write_text("")
+        assert provenance.read_table(path).empty
+        path.write_text(self.HEAD + self.GOOD + self.GOOD.strip())
+        assert provenance.read_table(path)["seed"].tolist() == ["0", "0"]

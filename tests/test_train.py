@@ -444,3 +444,18 @@ class TestEvaluation:
         assert result.prototype_norm_ratio == pytest.approx(float(norms.max() / norms.min()))
         between = F.normalize(prototypes) @ F.normalize(prototypes).T - 2 * torch.eye(3)
         assert result.class_margin == pytest.approx(math.degrees(math.acos(float(between.max()))), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("lr", "0.1"), ("lr", None), ("momentum", "x"), ("warmup", "1"), ("clip", "x"), ("seed", -1), ("seed", 1.5)],
+)
+def test_settings_of_a_wrong_kind_are_named(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must.*{value}"):
+        train.fit(*nets(), objective, toy_set(), **{**SHORT, name: value})
+
+
+def test_an_incomplete_checkpoint_is_refused(tmp_path):
+    checkpoints.save(tmp_path / "a.ckpt", {})
+    with pytest.raises(CheckpointError, match=r"a\.ckpt is an incomplete checkpoint, without settings"):
+        train.fit(*nets(), objective, toy_set(), **SHORT, checkpoint=tmp_path / "a.ckpt")

@@ -17,6 +17,8 @@ MIXED_SIZE = 64
 """Side in pixels of sets whose images differ in size, unless another is asked for."""
 RESIDENT_BYTES = 4 << 30
 """Sets larger than this, decoded, are streamed."""
+SPLITS = {"test", "train", "val", "valid", "validation"}
+"""Names, in lower case, that a folder of a class is not believed to have."""
 
 
 CPU = torch.device("cpu")
@@ -50,6 +52,7 @@ def find(root: Path, name: str) -> Files:
     paths, labels = [], []
     for label, folder in enumerate(classes):
         found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+        found = [path for path in found if not path.name.startswith(".")]  # such as macOS's ._0.png, which is no image
         if not found:
             raise DataError(f"image set {name!r}: class folder {folder} has no image ({', '.join(sorted(SUFFIXES))})")
         paths += found
@@ -64,7 +67,8 @@ def find_split(root: Path, name: str) -> dict[str, Files]:
     of every class, drawn with a fixed seed from the files in the order of their names, is the test split.
 
     Raises:
-        DataError: as :func:`find`; splits with different classes; a class of one image that would have to be split.
+        DataError: as :func:`find`; splits with different classes; a class folder named like a split; a class of one
+            image that would have to be split.
     """
     held = next((part for part in ("test", "val") if (root / part).is_dir()), None)
     if (root / "train").is_dir() and held:
@@ -73,6 +77,12 @@ def find_split(root: Path, name: str) -> dict[str, Files]:
         if odd:
             raise DataError(f"image set {name!r}: {root}/train and {root}/{held} differ in classes {sorted(odd)}")
         return both
+    splits = sorted(entry.name for entry in root.glob("*/") if entry.name.lower() in SPLITS)
+    if splits:
+        raise DataError(
+            f"image set {name!r}: {', '.join(map(repr, splits))} in {root} looks like a split, not a class; understood"
+            " are the folders 'train' and 'test' (or 'val'), both there and spelt like this, or class folders alone"
+        )
     whole = find(root, name)
     generator, test = torch.Generator().manual_seed(0), torch.zeros(len(whole.paths), dtype=torch.bool)
     for label, title in enumerate(whole.class_names):
@@ -104,20 +114,33 @@ def form(files: Files, image_size: int | None) -> tuple[int, int]:
     for path in files.paths:
         with _open(path, files.name) as image:
             sizes.add(image.size)
-            grey &= image.mode in ("1", "L", "I", "I;16")
+            grey &= image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
     own = min(next(iter(sizes))) if len(sizes) == 1 else MIXED_SIZE
     return image_size or own, 1 if grey else 3
+
+
+def _eight_bits(image: Image.Image, path: Path, name: str) -> Image.Image:
+    """The upper byte of 16-bit grey, where PIL's own conversion turns all above 255 white; other images as they are."""
+    # PNG and PGM have at most 16 bits, whatever mode PIL opens them in.
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise DataError(
+            f"image set {name!r}: {path} has pixels of mode {image.mode!r} (32 bits), whose range no file tells:"
+            " save it with 8 or 16 bits"
+        )
+    return image
 
 
 def decode(path: Path, name: str, side: int, channels: int) -> Tensor:
     """Read one image as bytes (C, side, side): the shorter edge scaled to ``side``, the centre cut out.
 
     Raises:
-        DataError: the file is no image, or breaks off.
+        DataError: the file is no image, breaks off, or has pixels of 32 bits.
     """
     with _open(path, name) as image:
         try:
-            image = image.convert("L" if channels == 1 else "RGB")
+            image = _eight_bits(image, path, name).convert("L" if channels == 1 else "RGB")
             if min(image.size) != side:
                 scale = side / min(image.size)
                 image = image.resize([max(side, round(edge * scale)) for edge in image.size], Image.Resampling.BILINEAR)

@@ -150,14 +150,24 @@ def _embedded(split: str) -> ImageSet:
 
 def _resident(name: str, split: str, root: Path, download: bool) -> ImageSet:
     source, found = _TORCHVISION[name], _open(name, split, root, download)
-    return ImageSet(
-        images=_as_nchw(found.data),
-        labels=torch.as_tensor(found.targets, dtype=torch.int64),
-        num_classes=len(found.classes),
-        name=name,
-        mean=source.mean,
-        std=source.std,
-        class_names=tuple(found.classes),
+    try:
+        return ImageSet(
+            images=_as_nchw(found.data),
+            labels=torch.as_tensor(found.targets, dtype=torch.int64),
+            num_classes=len(found.classes),
+            name=name,
+            mean=source.mean,
+            std=source.std,
+            class_names=tuple(found.classes),
+        )
+    except ValueError as error:  # labels out of range, or not one an image
+        raise _damaged(name, root / source.place, error) from error
+
+
+def _damaged(name: str, place: Path, error: Exception) -> DataError:
+    return DataError(
+        f"image set {name!r} at {place} is damaged ({type(error).__name__}: {error or 'wrong length'}):"
+        f" remove that folder to have it downloaded again, or use {FALLBACK!r}, which ships with this package"
     )
 
 
@@ -217,10 +227,7 @@ def _open(name: str, split: str, root: Path, download: bool) -> Any:
             f" Set NBS_DATA to a folder that has it, {advice}"
         ) from error
     except Exception as error:
-        raise DataError(
-            f"image set {name!r} at {place} is damaged ({type(error).__name__}: {error or 'wrong length'}):"
-            f" remove that folder to have it downloaded again, {advice}"
-        ) from error
+        raise _damaged(name, place, error) from error
 
 
 class _Unfetched(Exception):

@@ -147,7 +147,12 @@ class TestTorchvision:
 
     def test_label_out_of_range(self, tmp_path):
         write_idx(write_mnist(tmp_path) / "MNIST/raw/train-labels-idx1-ubyte", np.full(20, 10, dtype=np.uint8))
-        with pytest.raises(ValueError, match=r"'mnist': label 10 of image 0 is out of range 0\.\.9"):
+        with pytest.raises(DataError, match=r"MNIST/raw is damaged.*label 10 of image 0 is out of range.*fashion_mini"):
+            data.load("mnist", root=tmp_path)
+
+    def test_too_few_labels(self, tmp_path):
+        write_idx(write_mnist(tmp_path) / "MNIST/raw/train-labels-idx1-ubyte", np.arange(9, dtype=np.uint8))
+        with pytest.raises(DataError, match=r"MNIST/raw is damaged.*fashion_mini"):
             data.load("mnist", root=tmp_path)
 
 
@@ -229,6 +234,32 @@ class TestFolders:
         write_folder(tmp_path / "odd/test", classes=("cat", "dgo"))
         with pytest.raises(DataError, match=r"\['dgo', 'dog'\]"):
             data.load(f"folder:{tmp_path}/odd")
+
+    @pytest.mark.parametrize("other", ["valid", "validation", "Test"])
+    def test_a_split_is_not_taken_for_a_class(self, tmp_path, other):
+        write_folder(tmp_path / "train")
+        write_folder(tmp_path / other)
+        with pytest.raises(DataError, match=rf"'{other}'.*looks like a split.*'train' and 'test' \(or 'val'\)"):
+            data.load(f"folder:{tmp_path}")
+
+    def test_hidden_files_are_no_images(self, tmp_path):
+        write_folder(tmp_path)
+        (tmp_path / "cat/._0.png").write_bytes(b"no image")
+        assert len(files.find(tmp_path, "x").paths) == 10
+
+    @pytest.mark.parametrize("suffix", ["png", "tif"])
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_sixteen_bits_lose_the_lower_byte(self, tmp_path, suffix, channels):
+        deep = (np.arange(64, dtype=np.uint16) * 1040).reshape(8, 8)
+        Image.fromarray(deep).save(tmp_path / f"a.{suffix}")
+        got = files.decode(tmp_path / f"a.{suffix}", "x", 8, channels)
+        assert np.array_equal(got.numpy(), np.broadcast_to(deep // 256, (channels, 8, 8)))
+
+    @pytest.mark.parametrize("kind", ["int32", "float32"])
+    def test_pixels_of_unknown_range_are_refused(self, tmp_path, kind):
+        Image.fromarray(np.ones((8, 8), kind)).save(tmp_path / "a.tif")
+        with pytest.raises(DataError, match=rf"a\.tif.*mode '{'I' if kind == 'int32' else 'F'}'"):
+            files.decode(tmp_path / "a.tif", "x", 8, 1)
 
 
 class TestStreaming:
