@@ -8,6 +8,10 @@ STAMP  := $(VENV)/.installed
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NBVAL  := --nbval-lax --nbval-current-env --nbval-cell-timeout=900
 
+# The chapters' tensors are small: one thread is faster than two that wait for each other. More: OMP_NUM_THREADS=2 make book
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
 .PHONY: book test notebooks bench doctor clean
 
 book: $(STAMP)
