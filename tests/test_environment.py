@@ -26,7 +26,7 @@ FROM_TORCH = re.compile(r"nvidia-|cuda-|triton")
 
 def declared() -> list[Requirement]:
     extras = PROJECT["optional-dependencies"]
-    return [Requirement(line) for line in PROJECT["dependencies"] + extras["book"] + extras["test"]]
+    return [Requirement(line) for line in PROJECT["dependencies"] + extras["book"] + extras["sweep"] + extras["test"]]
 
 
 @pytest.mark.parametrize("requirement", declared(), ids=lambda requirement: requirement.name)
@@ -44,7 +44,7 @@ def test_ranges_of_users_stay_open():
 
 
 def test_extra_all_is_all():
-    assert PROJECT["optional-dependencies"]["all"] == ["nbs-lib[book,test]"]
+    assert PROJECT["optional-dependencies"]["all"] == ["nbs-lib[book,sweep,test]"]
 
 
 def test_jupyter_book_stays_below_2():
