@@ -21,6 +21,7 @@ from torch import Tensor
 from nbs_lib.geometry import unit
 from nbs_lib.theory.free_features import Loss, named_loss
 from nbs_lib.theory.packing import simplex_etf
+from nbs_lib.theory.threads import one_thread
 from nbs_lib.validation import check_choice, check_positive
 
 
@@ -117,6 +118,7 @@ class Flow:
         return float(np.interp(math.log(time), np.log(self.time[1:]), self.mean_margin[1:]))
 
 
+@one_thread
 def gradient_flow(
     loss: Loss | str,
     prototypes: Tensor,

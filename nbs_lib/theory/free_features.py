@@ -15,6 +15,7 @@ from torch import Tensor
 from nbs_lib.geometry import unit
 from nbs_lib.losses import functional
 from nbs_lib.metrics import class_margins
+from nbs_lib.theory.threads import one_thread
 from nbs_lib.validation import check_choice, check_positive
 
 Loss = Callable[[Tensor, Tensor, float], Tensor]
@@ -167,6 +168,7 @@ def held(prototypes: Tensor, K: int, d: int) -> Tensor:
     return unit(prototypes.detach().double())
 
 
+@one_thread
 def optimise(
     loss: Loss | str,
     K: int,

@@ -22,9 +22,11 @@ from nbs_lib.theory.free_features import (
     optimise,
     random_points,
 )
+from nbs_lib.theory.threads import one_thread
 from nbs_lib.validation import check_positive
 
 
+@one_thread
 def minimise(
     loss: Loss | str,
     K: int,

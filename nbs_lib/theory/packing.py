@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from nbs_lib.geometry import unit
+from nbs_lib.theory.threads import one_thread
 from nbs_lib.validation import check_prototypes
 
 
@@ -134,6 +135,7 @@ def riesz_energy(prototypes: Tensor, t: float) -> Tensor:
     return log_riesz_energy(prototypes, t).exp()
 
 
+@one_thread
 def polish_tammes(points: Tensor) -> Tensor:
     """Push points on the sphere to the local best packing next to them, to about 1e-7 degrees.
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nbs_lib.geometry import unit
 from nbs_lib.metrics import sample_margins
+from nbs_lib.theory.threads import one_thread
 from nbs_lib.validation import check_prototypes
 
 
@@ -68,6 +69,7 @@ def printed_features(prototypes: Tensor, tolerance: float = 1e-4) -> MarginSolut
     return MarginSolution(w, unit(w - nearest @ w / nearest.sum(1, keepdim=True)))
 
 
+@one_thread
 def largest_sample_margins(
     K: int,
     d: int,

@@ -13,9 +13,11 @@ from torch import Tensor
 
 from nbs_lib.theory.free_features import normalised, random_points
 from nbs_lib.theory.packing import log_riesz_energy
+from nbs_lib.theory.threads import one_thread
 from nbs_lib.validation import check_positive
 
 
+@one_thread
 def minimise_riesz(K: int, d: int, t: float | Sequence[float], *, starts: int = 4, seed: int = 0) -> Tensor:
     """Points of least Riesz energy ``E_t`` (Zhou et al. 2022, before eq. 2.4), by L-BFGS on ``log E_t / t``.
 
