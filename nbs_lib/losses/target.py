@@ -17,6 +17,8 @@ class _ScaleAndTake(torch.autograd.Function):
 
     Autograd's own backward of ``gather`` fills a second (N, K) tensor with zeros and adds it to the gradient of the
     product: two passes more than this one, which writes the few target entries into the product's gradient.
+
+    No ``jvp``: forward-mode derivatives would be two lines, but torch.compile refuses a function that has them.
     """
 
     generate_vmap_rule = True
