@@ -17,7 +17,7 @@ def unit(x: Tensor, eps: float = 1e-12) -> Tensor:
     """Scale the rows of ``x`` (..., d) to Euclidean length one.
 
     A row shorter than ``eps`` has no direction: it maps to zero and passes no gradient
-    (``F.normalize`` would pass one 1/eps times too large).
+    (``F.normalize`` would pass one 1/eps times too large). So does a row whose length overflows its dtype.
     """
     x = at_least_float32(x)
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)

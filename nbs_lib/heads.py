@@ -1,5 +1,7 @@
 """Classifier heads: they own the prototypes and turn features into scores. No margin ever enters a head."""
 
+import inspect
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -113,9 +115,13 @@ def build(name: str, in_features: int, num_classes: int, **options: object) -> H
     """Make the head called ``name``, "linear" or "cosine".
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: for an unknown name or option.
     """
     heads = {"linear": LinearHead, "cosine": CosineHead}
     if name not in heads:
         raise ValueError(f"head must be one of {', '.join(map(repr, heads))}, got {name!r}")
+    accepted = list(inspect.signature(heads[name]).parameters)[2:]
+    for option in options:
+        if option not in accepted:
+            raise ValueError(f"head {name!r} has no option {option!r}: it accepts {', '.join(accepted)}")
     return heads[name](in_features, num_classes, **options)

@@ -135,3 +135,8 @@ def test_state_round_trip():
     twin.load_state_dict(head.state_dict())
     features = torch.randn(4, 5)
     assert torch.equal(head(features), twin(features))
+
+
+def test_build_refuses_an_unknown_option():
+    with pytest.raises(ValueError, match=r"head 'cosine' has no option 'bias': it accepts normalize_features"):
+        heads.build("cosine", 4, 3, bias=True)

@@ -21,6 +21,10 @@ class Criterion(nn.Module):
 
     def __init__(self, **settings: object) -> None:
         super().__init__()
+        if isinstance(settings.get("scale"), Tensor):
+            raise ValueError(
+                "scale must be a number here; one a sample is for the function in nbs_lib.losses.functional"
+            )
         self._names = tuple(settings)
         vars(self).update(settings)
         self._check()

@@ -62,6 +62,7 @@ def class_margin(prototypes: Tensor) -> float:
     Raises:
         ValueError: wrong shape, or a row that is zero or not finite and so has no direction.
     """
+    check_prototypes(prototypes)
     if prototypes.dim() != 2:
         raise ValueError(f"class_margin: prototypes must be (K, d), got {tuple(prototypes.shape)}")
     margin = float(class_margins(prototypes))
@@ -141,4 +142,5 @@ def mean_sample_margin(cosines: Tensor, target: Tensor, *, validate: bool = True
     """
     if len(target) == 0:
         raise ValueError("mean_sample_margin: the batch is empty")
-    return float(sample_margins(cosines.detach(), target, validate=validate).double().mean())
+    with torch.no_grad():
+        return float(sample_margins(cosines, target, validate=validate).double().mean())

@@ -311,3 +311,8 @@ def test_zero_centroid_of_a_zero_prototype(device):
     loss.backward()
     assert loss.item() == pytest.approx(0.25)
     assert prototypes.grad.isfinite().all()
+
+
+def test_a_module_refuses_a_scale_per_sample():
+    with pytest.raises(ValueError, match="scale must be a number here; one a sample is for the function"):
+        losses.CosFace(scale=torch.tensor(10.0), margin=0.1)

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -241,3 +242,10 @@ def test_a_device_gives_what_the_cpu_gives(device):
     assert mean_sample_margin(cosines.to(device), target.to(device)) == pytest.approx(
         mean_sample_margin(cosines, target)
     )
+
+
+def test_arrays_and_lists_are_refused_by_name():
+    with pytest.raises(ValueError, match="prototypes must be a floating-point tensor, got ndarray"):
+        metrics.class_margin(np.eye(3))
+    with pytest.raises(ValueError, match="scores must be a floating-point tensor, got list"):
+        metrics.mean_sample_margin([[1.0, 0.0]], torch.tensor([0]))
