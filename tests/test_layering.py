@@ -10,7 +10,7 @@ import nbs_lib
 PACKAGE = Path(nbs_lib.__file__).parent
 BELOW_ALL = {"geometry", "validation"}
 GROUND = {"losses", "heads", "metrics", "data", "models", "claims", "parameters"}
-GROUND |= {"checkpoints", "progress", "provenance"}
+GROUND |= {"checkpoints", "progress", "provenance", "records"}
 MAY_IMPORT = {
     "geometry": set(),
     "validation": set(),
@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "config": BELOW_ALL | GROUND | {"train"},
     "run": BELOW_ALL | GROUND | {"theory", "train", "config"},
     # The publishing wing executes notebooks and reads what they leave; it knows nothing of the science.
-    "publish": {"claims", "data", "parameters"},
+    "publish": {"claims", "data", "parameters", "records"},
     "cli": {"claims", "data", "parameters", "publish"},
 }
 
