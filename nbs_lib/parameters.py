@@ -225,7 +225,8 @@ def _candidates(namespace: Mapping[str, Any], specs: Mapping[str, Spec]) -> dict
     cells = namespace.get("In")
     if not (isinstance(cells, list) and "get_ipython" in namespace and len(cells) > 1):
         literal = {k: v for k, v in namespace.items() if not k.startswith("_") and isinstance(v, _LITERALS)}
-        return {k: v for k, v in literal.items() if k in specs or k not in ("In", "Out")}
+        # a constant that was imported, by its capitals, is no parameter
+        return {k: v for k, v in literal.items() if k in specs or not (k.isupper() or k in ("In", "Out"))}
     # The last run of each kind of cell counts: a reader may have edited and rerun the parameters cell.
     own: dict[str, Any] = {}
     injected: dict[str, Any] = {}

@@ -164,3 +164,9 @@ def test_declared_refuses_what_it_cannot_read():
 )
 def test_literal_assignments(source, values):
     assert parameters.literal_assignments(source) == values
+
+
+def test_an_imported_constant_is_no_parameter_where_a_kernel_keeps_no_history():
+    parameters.check({"get_ipython": print, "seed": 1, "BEST_KNOWN": {4: 109.47}}, seed=parameters.integer(0))
+    with pytest.raises(parameters.ParameterError, match="sed: no such parameter; did you mean seed"):
+        parameters.check({"get_ipython": print, "seed": 1, "sed": 2}, seed=parameters.integer(0))
