@@ -39,7 +39,25 @@ def digest(notebook: NotebookNode, root: Path, values: dict[str, Any] | None = N
         found = [path for path in (root / "book" / folder).glob("**/*") if path.is_file()]
         if re.search(rf"[\"'/]{folder}\b", mentions) or any(path.name in mentions for path in found):
             files.update(found)
-    parts += [(str(path.relative_to(root)), path.read_bytes()) for path in sorted(files) if path.is_file()]
+    return _hash(parts + _contents(files, root))
+
+
+def code_digest(notebook: NotebookNode, root: Path) -> str:
+    """Return a hash of what computes a notebook's numbers: its code cells, the package's modules and data it reaches.
+
+    Unlike `digest` it says nothing of the text, the lock or recorded numbers: changing those makes no result stale.
+    """
+    sources = ["\n".join(_plain_lines(cell.source)) for cell in code_cells(notebook)]
+    modules = reached(sources, root)
+    cells = [(f"cell {number}", cell.source.encode()) for number, cell in enumerate(code_cells(notebook))]
+    return _hash(cells + _contents({*modules.values(), *_assets(modules, root)}, root))
+
+
+def _contents(files: Iterable[Path], root: Path) -> list[tuple[str, bytes]]:
+    return [(str(path.relative_to(root)), path.read_bytes()) for path in sorted(files) if path.is_file()]
+
+
+def _hash(parts: Iterable[tuple[str, bytes]]) -> str:
     whole = hashlib.sha256()
     for name, content in parts:
         whole.update(f"{name}\0{len(content)}\0".encode() + content)

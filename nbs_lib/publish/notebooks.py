@@ -54,6 +54,18 @@ class NotebookError(Exception):
     """A notebook is missing, malformed, or raised while it ran; the message is one to three lines for a person."""
 
 
+class CellError(NotebookError):
+    """A cell raised: ``cell`` is its execution count, ``name`` the error's class, ``message`` what it says."""
+
+    def __init__(self, text: str, cell: int | None, name: str, message: str):
+        super().__init__(text)
+        self.cell, self.name, self.message = cell, name, message
+
+
+class KernelError(NotebookError):
+    """The kernel died or did not start: no fault of a cell's code that could be told."""
+
+
 def root() -> Path:
     """Return the repository: the nearest folder, from the working directory upwards, with notebooks/ and book/.
 
@@ -143,16 +155,26 @@ def tags(cell: NotebookNode) -> list[str]:
     return cell.metadata.get("tags", [])
 
 
+def parameter_defaults(notebook: NotebookNode) -> dict[str, Any]:
+    """Return the parameters and the values that the cell tagged ``parameters`` gives them.
+
+    Raises:
+        NotebookError: the cell is missing, or holds more than assignments of literals.
+    """
+    cell = next((c for c in code_cells(notebook) if PARAMETERS_TAG in tags(c)), None)
+    defaults = None if cell is None else parameters.literal_assignments(cell.source)
+    if defaults is None:
+        raise NotebookError("the notebook needs a first code cell tagged 'parameters' that assigns literals only")
+    return defaults
+
+
 def parameter_specs(notebook: NotebookNode) -> dict[str, parameters.Spec]:
     """Return what each parameter may be: from the `parameters.check` call, else from the defaults' own types.
 
     Raises:
         NotebookError: the parameters cell is missing, or not literals only; the `parameters.check` call is malformed.
     """
-    cell = next((c for c in code_cells(notebook) if PARAMETERS_TAG in tags(c)), None)
-    defaults = None if cell is None else parameters.literal_assignments(cell.source)
-    if defaults is None:
-        raise NotebookError("the notebook needs a first code cell tagged 'parameters' that assigns literals only")
+    defaults = parameter_defaults(notebook)
     for other in code_cells(notebook):
         try:
             if specs := parameters.declared(other.source):
@@ -195,7 +217,8 @@ def execute(
     with ``.failed`` before its suffix).
 
     Raises:
-        NotebookError: names the notebook, the cell and the error.
+        CellError: names the notebook, the cell and the error.
+        KernelError: the kernel died or did not start.
     """
     import papermill
     from papermill.exceptions import PapermillExecutionError
@@ -217,9 +240,10 @@ def execute(
         failed.unlink(missing_ok=True)
         return notebook
     except PapermillExecutionError as error:
-        raise NotebookError(_what_failed(source, error) + f"\n  what ran before it: {failed}") from None
+        text = _what_failed(source, error) + f"\n  what ran before it: {failed}"
+        raise CellError(text, error.exec_count, error.ename, error.evalue) from None
     except (RuntimeError, TimeoutError) as error:  # nbclient: the kernel died, or did not start
-        raise NotebookError(f"{source.name}: {type(error).__name__}: {str(error).splitlines()[0]}") from None
+        raise KernelError(f"{source.name}: {type(error).__name__}: {str(error).splitlines()[0]}") from None
     finally:
         if temporary.exists():
             temporary.replace(failed)
