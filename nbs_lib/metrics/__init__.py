@@ -1,6 +1,7 @@
 """Measures on prototypes, cosines and predictions."""
 
 from nbs_lib.metrics.accuracy import topk_accuracy
+from nbs_lib.metrics.bootstrap import bootstrap_mean, interval
 from nbs_lib.metrics.calibration import ReliabilityBins, expected_calibration_error, reliability_bins
 from nbs_lib.metrics.margins import (
     class_margin,
@@ -10,16 +11,45 @@ from nbs_lib.metrics.margins import (
     prototype_norm_ratio,
     sample_margins,
 )
+from nbs_lib.metrics.retrieval import Retrieval, retrieve
+from nbs_lib.metrics.verification import (
+    FoldAccuracy,
+    Roc,
+    RocSamples,
+    TarAtFar,
+    all_pairs,
+    auc,
+    bootstrap_roc,
+    fold_accuracy,
+    pair_scores,
+    roc,
+    tar_at_far,
+)
 
 __all__ = [
+    "FoldAccuracy",
     "ReliabilityBins",
+    "Retrieval",
+    "Roc",
+    "RocSamples",
+    "TarAtFar",
+    "all_pairs",
+    "auc",
+    "bootstrap_mean",
+    "bootstrap_roc",
     "class_margin",
     "class_margins",
     "expected_calibration_error",
+    "fold_accuracy",
+    "interval",
     "mean_sample_margin",
+    "pair_scores",
     "pairwise_cosines",
     "prototype_norm_ratio",
     "reliability_bins",
+    "retrieve",
+    "roc",
     "sample_margins",
+    "tar_at_far",
     "topk_accuracy",
 ]
