@@ -6,6 +6,7 @@ alone can be switched off.
 """
 
 import math
+from collections.abc import Sequence
 from numbers import Real
 
 import torch
@@ -141,6 +142,28 @@ def check_scale(scale: float | Tensor, rows: int) -> None:
         check_per_sample("scale", scale, rows)
     else:
         check_positive("scale", scale)
+
+
+def check_class_counts(class_counts: Sequence[int] | Tensor, num_classes: int | None = None) -> None:
+    """Raise ValueError unless ``class_counts`` holds a whole number >= 1 for each of two classes or more.
+
+    Args:
+        class_counts: a sequence of whole numbers; or a tensor (K,), of which only the shape is checked, as its values
+            would make a CUDA device wait.
+        num_classes: K, if it is known.
+    """
+    if isinstance(class_counts, Tensor):
+        if class_counts.ndim != 1:
+            raise ValueError(f"class_counts must have shape (K,), got {tuple(class_counts.shape)}")
+    elif isinstance(class_counts, (str, bytes)) or not isinstance(class_counts, Sequence):
+        raise ValueError(f"class_counts must be a sequence of whole numbers, got {class_counts!r}")
+    else:
+        for label, count in enumerate(class_counts):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"class_counts must hold whole numbers of at least 1, got {count!r} for class {label}")
+    if len(class_counts) != (num_classes or max(len(class_counts), 2)):
+        wanted = f"one number for each of the {num_classes} classes" if num_classes else "at least two classes"
+        raise ValueError(f"class_counts must hold {wanted}, got {len(class_counts)}")
 
 
 def check_prototypes(prototypes: Tensor) -> None:

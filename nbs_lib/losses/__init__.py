@@ -3,16 +3,19 @@
 from nbs_lib.losses import functional
 from nbs_lib.losses.build import NAMES, available, build, expects_cosines
 from nbs_lib.losses.curve import target_logit
-from nbs_lib.losses.margin import ArcFace, CosFace, GMSoftmax, NormFace, SphereFace, UnifiedMargin
+from nbs_lib.losses.imbalance import class_balanced_weights
+from nbs_lib.losses.margin import LDAM, ArcFace, CosFace, GMSoftmax, NormFace, SphereFace, UnifiedMargin
 from nbs_lib.losses.regularizers import PAPER_LAMBDA, SampleMargin, ZeroCentroid
-from nbs_lib.losses.softmax import CrossEntropy, LMSoftmax, LMSoftmaxTotal
+from nbs_lib.losses.softmax import CrossEntropy, Focal, LMSoftmax, LMSoftmaxTotal
 
 __all__ = [
+    "LDAM",
     "NAMES",
     "PAPER_LAMBDA",
     "ArcFace",
     "CosFace",
     "CrossEntropy",
+    "Focal",
     "GMSoftmax",
     "LMSoftmax",
     "LMSoftmaxTotal",
@@ -23,6 +26,7 @@ __all__ = [
     "ZeroCentroid",
     "available",
     "build",
+    "class_balanced_weights",
     "expects_cosines",
     "functional",
     "target_logit",

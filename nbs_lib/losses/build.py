@@ -5,16 +5,18 @@ import inspect
 
 from torch import nn
 
-from nbs_lib.losses.margin import ArcFace, CosFace, GMSoftmax, NormFace, SphereFace, UnifiedMargin
+from nbs_lib.losses.margin import LDAM, ArcFace, CosFace, GMSoftmax, NormFace, SphereFace, UnifiedMargin
 from nbs_lib.losses.regularizers import SampleMargin, ZeroCentroid
-from nbs_lib.losses.softmax import CrossEntropy, LMSoftmax, LMSoftmaxTotal
+from nbs_lib.losses.softmax import CrossEntropy, Focal, LMSoftmax, LMSoftmaxTotal
 
 _CLASSES: dict[str, type[nn.Module]] = {
     "ce": CrossEntropy,
+    "focal": Focal,
     "normface": NormFace,
     "cosface": CosFace,
     "arcface": ArcFace,
     "sphereface": SphereFace,
+    "ldam": LDAM,
     "unified": UnifiedMargin,
     "gm_softmax": GMSoftmax,
     "lm_softmax": LMSoftmax,
@@ -71,4 +73,4 @@ def expects_cosines(name: str) -> bool:
     Raises:
         ValueError: for an unknown name.
     """
-    return _class(name) is not CrossEntropy
+    return _class(name) not in (CrossEntropy, Focal)

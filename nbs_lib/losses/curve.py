@@ -70,7 +70,7 @@ def _psi(cosines: Tensor, m1: float, m2: float) -> Tensor:
 
 
 def target_logit(
-    cosines: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0, beyond: str | None = None
+    cosines: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float | Tensor = 0.0, beyond: str | None = None
 ) -> Tensor:
     """Target logit before scaling, cos(m1 θ + m2) - m3 with cos θ = ``cosines`` (Zhou et al. 2022, Eq. (3.1)).
 
@@ -96,7 +96,7 @@ def target_logit(
         cosines: cosines, any shape, half precision is raised to float32.
         m1: angular factor, at least 1 (SphereFace).
         m2: additive angle in radians, 0 to π/2 (ArcFace).
-        m3: additive cosine margin (CosFace).
+        m3: additive cosine margin (CosFace), one number or a tensor that broadcasts (LDAM: one a sample).
         beyond: the branch; None takes the usual one, "linear" for m1 = 1 and "psi" for m1 > 1.
 
     Returns:
@@ -115,7 +115,7 @@ def target_logit(
             curve = torch.where(cosines > -math.cos(m2), curve, cosines - m2 * math.sin(m2))
         elif m2 > 0 and beyond == "easy":
             curve = torch.where(cosines > 0, curve, cosines)
-    return curve - m3 if m3 else curve
+    return curve - m3 if isinstance(m3, Tensor) or m3 else curve
 
 
 def branch(m1: float, beyond: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The losses as pure functions, one a formula.
+"""The losses as pure functions, one a formula; those for classes of unequal size stand in ``imbalance.py``.
 
 Notation throughout: ``cosines`` (N, K) holds c_ij = cos θ_ij between feature i and prototype j, y_i is ``target[i]``, s
 is ``scale``; sums over j run over the K classes. References by author and year:
@@ -22,11 +22,11 @@ The margin touches the target entries only: they are gathered, transformed and s
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from nbs_lib.geometry import at_least_float32, unit
 from nbs_lib.losses.curve import branch, target_logit
-from nbs_lib.losses.target import add_at_target, scaled_and_target, without_target
+from nbs_lib.losses.imbalance import class_balanced_weights, focal, ldam
+from nbs_lib.losses.target import add_at_target, margin_softmax, scaled_and_target, softmax_loss, without_target
 from nbs_lib.validation import (
     check_cosine_margin,
     check_factor,
@@ -43,9 +43,12 @@ from nbs_lib.validation import (
 
 __all__ = [
     "arcface",
+    "class_balanced_weights",
     "cosface",
     "cross_entropy",
+    "focal",
     "gm_softmax",
+    "ldam",
     "lm_softmax",
     "lm_softmax_total",
     "normface",
@@ -55,12 +58,6 @@ __all__ = [
     "unified",
     "zero_centroid_loss",
 ]
-
-
-def _softmax_loss(scores: Tensor, target: Tensor, reduction: str, label_smoothing: float = 0.0) -> Tensor:
-    if scores.shape[0] == 0:
-        return reduce(scores.sum(1), reduction)
-    return F.cross_entropy(scores, target, reduction=reduction, label_smoothing=label_smoothing)
 
 
 def cross_entropy(
@@ -78,7 +75,7 @@ def cross_entropy(
     check_scores(scores, target, validate=validate)
     check_reduction(reduction)
     check_in("label_smoothing", label_smoothing, 0, 1)
-    return _softmax_loss(at_least_float32(scores), target, reduction, label_smoothing)
+    return softmax_loss(at_least_float32(scores), target, reduction, label_smoothing)
 
 
 def normface(
@@ -99,7 +96,7 @@ def normface(
     check_reduction(reduction)
     check_scale(scale, len(target))
     factor = scale.unsqueeze(1) if isinstance(scale, Tensor) else scale
-    return _softmax_loss(at_least_float32(cosines) * factor, target, reduction)
+    return softmax_loss(at_least_float32(cosines) * factor, target, reduction)
 
 
 def unified(
@@ -135,22 +132,7 @@ def unified(
     check_factor("m1", m1)
     check_radians("m2", m2)
     check_cosine_margin("m3", m3)
-    return _margin_softmax(cosines, target, scale, m1, m2, m3, branch(m1, beyond), reduction)
-
-
-def _margin_softmax(
-    cosines: Tensor,
-    target: Tensor,
-    scale: float | Tensor,
-    m1: float,
-    m2: float,
-    m3: float,
-    beyond: str,
-    reduction: str,
-) -> Tensor:
-    scaled, own = scaled_and_target(cosines, target, scale)
-    delta = scale * (target_logit(own, m1, m2, m3, beyond) - own)
-    return _softmax_loss(add_at_target(scaled, target, delta), target, reduction)
+    return margin_softmax(cosines, target, scale, m1, m2, m3, branch(m1, beyond), reduction)
 
 
 def cosface(
@@ -178,7 +160,7 @@ def cosface(
     check_reduction(reduction)
     check_scale(scale, len(target))
     check_cosine_margin("margin", margin)
-    return _margin_softmax(cosines, target, scale, 1.0, 0.0, margin, "none", reduction)
+    return margin_softmax(cosines, target, scale, 1.0, 0.0, margin, "none", reduction)
 
 
 def arcface(
@@ -213,7 +195,7 @@ def arcface(
     check_reduction(reduction)
     check_scale(scale, len(target))
     check_radians("margin", margin)
-    return _margin_softmax(cosines, target, scale, 1.0, margin, 0.0, branch(1.0, beyond), reduction)
+    return margin_softmax(cosines, target, scale, 1.0, margin, 0.0, branch(1.0, beyond), reduction)
 
 
 def sphereface(
@@ -243,7 +225,7 @@ def sphereface(
     check_reduction(reduction)
     check_scale(scale, len(target))
     check_factor("margin", margin)
-    return _margin_softmax(cosines, target, scale, margin, 0.0, 0.0, "psi", reduction)
+    return margin_softmax(cosines, target, scale, margin, 0.0, 0.0, "psi", reduction)
 
 
 def gm_softmax(

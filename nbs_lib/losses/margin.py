@@ -3,11 +3,14 @@
 Common settings: ``scale`` s > 0; ``reduction`` "mean", "sum" or "none"; ``validate`` the range of the labels.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from nbs_lib.losses import functional
 from nbs_lib.losses.base import Criterion
+from nbs_lib.validation import check_class_counts
 
 
 class NormFace(Criterion):
@@ -71,6 +74,47 @@ class SphereFace(Criterion):
             raise ValueError("norms must be given if and only if SphereFace was made with scale=None")
         settings = self.settings if norms is None else {**self.settings, "scale": norms}
         return functional.sphereface(cosines, target, **settings)
+
+
+class LDAM(Criterion):
+    """An additive cosine margin for each class, the larger the rarer it is (Cao et al. 2019, section 3.2).
+
+    See :func:`~nbs_lib.losses.functional.ldam`.
+
+    Args:
+        margin: the largest margin, that of the rarest class, in cosine units, 0 to 2.
+        class_counts: number of training images of each of the K classes, at least 1.
+    """
+
+    formula = functional.ldam
+
+    def __init__(
+        self,
+        *,
+        scale: float,
+        margin: float,
+        class_counts: Sequence[int],
+        reduction: str = "mean",
+        validate: bool = True,
+    ) -> None:
+        check_class_counts(class_counts)
+        counts = tuple(class_counts.tolist() if isinstance(class_counts, Tensor) else class_counts)
+        super().__init__(scale=scale, margin=margin, class_counts=counts, reduction=reduction, validate=validate)
+
+    def _check(self) -> None:
+        check_class_counts(self.class_counts)
+        self._held = (self.class_counts, torch.tensor(self.class_counts))
+        self(torch.empty(0, len(self.class_counts)), torch.empty(0, dtype=torch.long))
+
+    def forward(self, cosines: Tensor, target: Tensor) -> Tensor:
+        """Loss of cosines (N, K) and labels (N,)."""
+        counts, on_device = self._held
+        if counts != self.class_counts or on_device.device != cosines.device:
+            # Once, not on every call: the copy makes a CUDA device wait.
+            check_class_counts(self.class_counts)
+            on_device = torch.tensor(self.class_counts, device=cosines.device)
+            self._held = self.class_counts, on_device
+        return functional.ldam(cosines, target, **{**self.settings, "class_counts": on_device})
 
 
 class UnifiedMargin(Criterion):

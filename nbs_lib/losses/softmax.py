@@ -1,4 +1,4 @@
-"""Cross-entropy and LM-Softmax, as modules over :mod:`nbs_lib.losses.functional`, where the formulas stand.
+"""Cross-entropy, focal loss, LM-Softmax: modules over :mod:`nbs_lib.losses.functional`, where the formulas stand.
 
 Common settings: ``reduction`` "mean", "sum" or "none"; ``validate`` the range of the labels on every call.
 """
@@ -18,6 +18,19 @@ class CrossEntropy(Criterion):
 
     def __init__(self, *, label_smoothing: float = 0.0, reduction: str = "mean", validate: bool = True) -> None:
         super().__init__(label_smoothing=label_smoothing, reduction=reduction, validate=validate)
+
+
+class Focal(Criterion):
+    """Focal loss on raw scores (Lin et al. 2017, Eq. (4)); see :func:`~nbs_lib.losses.functional.focal`.
+
+    Args:
+        gamma: γ >= 0, how strongly samples that are right already lose weight; 0 is cross-entropy.
+    """
+
+    formula = functional.focal
+
+    def __init__(self, *, gamma: float, reduction: str = "mean", validate: bool = True) -> None:
+        super().__init__(gamma=gamma, reduction=reduction, validate=validate)
 
 
 class LMSoftmax(Criterion):

@@ -1,4 +1,4 @@
-"""The target entries of a batch of scores: take them out, and write into a scaled copy of the scores.
+"""The target entries of a batch of scores: take them out, write into a scaled copy of the scores, softmax over it.
 
 These few lines decide what a margin costs: the one product (N, K) that every scaled softmax needs, and work on (N,).
 """
@@ -8,8 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nbs_lib.geometry import at_least_float32
+from nbs_lib.losses.curve import target_logit
+from nbs_lib.validation import reduce
 
 
 class _ScaleAndTake(torch.autograd.Function):
@@ -65,3 +68,26 @@ def without_target(scaled: Tensor, target: Tensor) -> Tensor:
     Adding -inf, unlike overwriting, needs no mask in backward: the two functions give that entry gradient zero anyway.
     """
     return add_at_target(scaled, target, scaled.new_full(target.shape, -math.inf))
+
+
+def softmax_loss(scores: Tensor, target: Tensor, reduction: str, label_smoothing: float = 0.0) -> Tensor:
+    """Softmax cross-entropy of scores (N, K) in float32 or better; the mean of an empty batch is 0."""
+    if scores.shape[0] == 0:
+        return reduce(scores.sum(1), reduction)
+    return F.cross_entropy(scores, target, reduction=reduction, label_smoothing=label_smoothing)
+
+
+def margin_softmax(
+    cosines: Tensor,
+    target: Tensor,
+    scale: float | Tensor,
+    m1: float,
+    m2: float,
+    m3: float | Tensor,
+    beyond: str,
+    reduction: str,
+) -> Tensor:
+    """Softmax loss of s * c with s (cos(m1 θ + m2) - m3) at the target; m3 may hold one margin a sample, (N,)."""
+    scaled, own = scaled_and_target(cosines, target, scale)
+    delta = scale * (target_logit(own, m1, m2, m3, beyond) - own)
+    return softmax_loss(add_at_target(scaled, target, delta), target, reduction)

@@ -2,6 +2,10 @@
 
 import math
 
+import torch
+
+from nbs_lib import losses
+
 
 def log_sum_exp(values):
     top = max(values)
@@ -71,6 +75,19 @@ def gm_softmax(row, y, scale, alpha1=1.0, beta1=0.0, alpha2=1.0, beta2=0.0):
     return log_sum_exp(below) - above
 
 
+def focal(row, y, gamma):
+    """Through the probability; the sum of the others keeps 1 - p from cancelling."""
+    total = math.fsum(math.exp(z) for z in row)
+    others = math.fsum(math.exp(z) for j, z in enumerate(row) if j != y)
+    return -((others / total) ** gamma) * math.log(math.exp(row[y]) / total)
+
+
+def ldam(row, y, scale, margin, class_counts):
+    """C n^(-1/4), C from the condition that the rarest class has the whole margin."""
+    c = margin * min(class_counts) ** (1 / 4)
+    return softmax_loss(with_target(row, y, scale, row[y] - c / class_counts[y] ** (1 / 4)), y)
+
+
 def lm_softmax(row, y, scale):
     return log_sum_exp([scale * (c - row[y]) for j, c in enumerate(row) if j != y]) / scale
 
@@ -88,3 +105,20 @@ def zero_centroid(prototypes, normalize=True):
     if normalize:
         prototypes = [[x / math.hypot(*w) for x in w] for w in prototypes]
     return sum((sum(column) / len(prototypes)) ** 2 for column in zip(*prototypes, strict=True))
+
+
+class ForAnyK(torch.nn.Module):
+    """LDAM for scores of any number of classes: the counts halve from class to class, down to one."""
+
+    def __init__(self, **hyper):
+        super().__init__()
+        self.hyper = hyper
+
+    def forward(self, scores, target):
+        k = max(scores.shape[-1], 2)
+        return losses.LDAM(class_counts=[max(512 >> j, 1) for j in range(k)], **self.hyper)(scores, target)
+
+
+def build(name, **hyper):
+    """``losses.build``, with class counts for whatever batch comes where a loss wants them and none are given."""
+    return ForAnyK(**hyper) if name == "ldam" and "class_counts" not in hyper else losses.build(name, **hyper)

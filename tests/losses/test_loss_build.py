@@ -13,10 +13,12 @@ from nbs_lib.losses.build import hyperparameters
 
 MINIMAL = {
     "ce": {},
+    "focal": {"gamma": 1.5},
     "normface": {"scale": 10},
     "cosface": {"scale": 10, "margin": 0.35},
     "arcface": {"scale": 10, "margin": 0.5},
     "sphereface": {"scale": 10, "margin": 4},
+    "ldam": {"scale": 10, "margin": 0.5, "class_counts": (100, 10, 1)},
     "unified": {"scale": 10},
     "gm_softmax": {"scale": 10},
     "lm_softmax": {"scale": 10},
@@ -54,20 +56,22 @@ def test_all_settings_are_keywords_with_documented_names(name):
         assert f"{parameter.name}:" in cls.__doc__ or f"``{parameter.name}``" in common
 
 
-def test_only_cross_entropy_takes_raw_scores():
-    assert [name for name in losses.NAMES if not losses.expects_cosines(name)] == ["ce"]
+def test_only_cross_entropy_and_focal_take_raw_scores():
+    assert [name for name in losses.NAMES if not losses.expects_cosines(name)] == ["ce", "focal"]
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: losses.build("arcfac", scale=1), "unknown loss 'arcfac': did you mean 'arcface'?"),
-        (lambda: losses.build("zzz"), "unknown loss 'zzz': known are ce, normface"),
+        (lambda: losses.build("zzz"), "unknown loss 'zzz': known are ce, focal, normface"),
         (lambda: losses.expects_cosines("CE"), "unknown loss 'CE'"),
         (lambda: losses.build("cosface", scale=1, margn=1), "no hyper-parameter 'margn': did you mean 'margin'?"),
         (lambda: losses.build("ce", scale=10), "'ce' has no hyper-parameter 'scale': .*it accepts label_smoothing"),
         (lambda: losses.build("cosface", scale=1), "'cosface' needs margin"),
         (lambda: losses.build("cosface"), "'cosface' needs scale, margin"),
+        (lambda: losses.build("focal"), "'focal' needs gamma"),
+        (lambda: losses.build("ldam", scale=1, margin=0.5), "'ldam' needs class_counts"),
         (lambda: losses.build("lm_softmax_total", scale=1, reduction="sum"), "no hyper-parameter 'reduction'"),
     ],
 )
@@ -90,7 +94,7 @@ def test_a_criterion_trains_a_head():
     """Nothing but the public names: separable data, a few steps, all samples right."""
     from nbs_lib.heads import CosineHead
 
-    for name in ("arcface", "lm_softmax"):
+    for name in ("arcface", "ldam", "focal", "lm_softmax"):
         head = CosineHead(4, 3)
         centres = torch.eye(4)[:3]
         target = torch.arange(30) % 3

@@ -11,7 +11,9 @@ from nbs_lib import losses
     [
         ("cosface", {"scale": 10.0, "margin": 0.2}),
         ("arcface", {"scale": 10.0, "margin": 0.2}),
+        ("ldam", {"scale": 10.0, "margin": 0.2, "class_counts": (100, 50, 20, 10)}),
         ("lm_softmax", {"scale": 10.0}),
+        ("focal", {"gamma": 2.0}),
     ],
 )
 def test_compiles_into_one_graph(name, hyper):

@@ -3,6 +3,7 @@
 import math
 import re
 
+import oracles
 import pytest
 import torch
 
@@ -19,17 +20,18 @@ ON_COSINES = {
     "arcface-none": {"scale": 64.0, "margin": 0.5, "beyond": "none"},
     "sphereface": {"scale": 64.0, "margin": 4},
     "sphereface-real": {"scale": 64.0, "margin": 1.7},
+    "ldam": {"scale": 64.0, "margin": 0.5},
     "unified": {"scale": 64.0, "m1": 1.35, "m2": 0.3, "m3": 0.1},
     "gm_softmax": {"scale": 64.0, "alpha1": 0.8, "beta1": -0.1, "alpha2": 0.7, "beta2": 0.2},
     "lm_softmax": {"scale": 64.0},
     "lm_softmax_total": {"scale": 64.0},
     "sample_margin": {},
 }
-ALL = {"ce": {}, **ON_COSINES}
+ALL = {"ce": {}, "focal": {"gamma": 2.0}, "focal-half": {"gamma": 0.5}, **ON_COSINES}
 
 
 def make(name, hyper, **common):
-    return losses.build(name.split("-")[0], **hyper, **common)
+    return oracles.build(name.split("-")[0], **hyper, **common)
 
 
 every = pytest.mark.parametrize(("name", "hyper"), ALL.items(), ids=ALL)
@@ -202,6 +204,12 @@ def test_validate_false_skips_only_the_range():
         ("lm_softmax_total", {"scale": "10"}, r"scale must be a real number, got '10' \(str\)"),
         ("cosface", {"scale": True, "margin": 0.1}, r"scale must be a real number, got True \(bool\)"),
         ("gm_softmax", {"scale": 10, "alpha1": math.nan}, "alpha1 must be a real number"),
+        ("focal", {"gamma": -0.1}, "gamma must be at least 0, got -0.1: 0 is cross-entropy"),
+        ("focal", {"gamma": math.nan}, "gamma must be a real number, got nan"),
+        ("ldam", {"scale": 5, "margin": 3, "class_counts": (9, 1, 1)}, "margin must be between 0 and 2, got 3"),
+        ("ldam", {"scale": 5, "margin": 0.5, "class_counts": (9, 0, 1)}, "class_counts .* got 0 for class 1"),
+        ("ldam", {"scale": 5, "margin": 0.5, "class_counts": (9, 1.5, 1)}, "class_counts .* got 1.5 for class 1"),
+        ("ldam", {"scale": 5, "margin": 0.5, "class_counts": 9}, "class_counts must be a sequence of whole numbers"),
         ("ce", {"label_smoothing": 1.1}, "label_smoothing must be between 0 and 1, got 1.1"),
         ("ce", {"reduction": "average"}, "reduction must be one of 'mean', 'sum', 'none', got 'average'"),
     ],
@@ -253,6 +261,7 @@ def test_inputs_are_not_modified(name, hyper, scale, device):
     ("name", "hyper"),
     [
         ("cosface", {"margin": 0.0}),
+        ("ldam", {"margin": 0.0}),
         *[("arcface", {"margin": 0.0, "beyond": b}) for b in ("linear", "psi", "easy", "none")],
         ("sphereface", {"margin": 1}),
         ("sphereface", {"margin": 1.0}),
@@ -264,7 +273,7 @@ def test_no_margin_is_normface_bit_for_bit(name, hyper, scale, device):
     cosines = torch.rand(50, 7, device=device) * 2 - 1
     cosines[0, 0], cosines[1, 1], cosines[2, 2] = 1.0, -1.0, 1 + 2e-7
     target = torch.arange(50, device=device) % 7
-    got = value_and_gradient(losses.build(name, scale=scale, **hyper), cosines, target)
+    got = value_and_gradient(oracles.build(name, scale=scale, **hyper), cosines, target)
     want = value_and_gradient(losses.NormFace(scale=scale), cosines, target)
     assert torch.equal(got[0], want[0])
     assert torch.equal(got[1], want[1])
@@ -282,6 +291,41 @@ def test_scores_of_any_layout(name, hyper, device):
     assert not strided.is_contiguous()
     torch.testing.assert_close(make(name, hyper)(strided, target), make(name, hyper)(scores, target))
     torch.testing.assert_close(make(name, hyper)(scores.T.contiguous().T, target), make(name, hyper)(scores, target))
+
+
+def test_focal_at_the_ends_of_the_probability(device):
+    """p = 1 to the last bit, where (1 - p)^γ has an infinite slope if γ < 1; and p = 0, where the slope is that of CE."""
+    scores = torch.tensor([[400.0, 0, 0], [0, 400, 0]], device=device)
+    for gamma in (0.0, 0.5, 1.0, 2.0):
+        loss, gradient = value_and_gradient(
+            losses.Focal(gamma=gamma, reduction="none"), scores, torch.tensor([0, 0], device=device)
+        )
+        assert loss.tolist() == [0, 400]
+        torch.testing.assert_close(gradient, torch.tensor([[0.0, 0, 0], [-1, 1, 0]], device=device))
+
+
+def test_ldam_wants_a_count_for_each_class():
+    criterion = losses.LDAM(scale=5, margin=0.5, class_counts=[10, 1])
+    with pytest.raises(ValueError, match="one number for each of the 3 classes, got 2"):
+        criterion(torch.zeros(2, 3), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="at least two classes, got 1"):
+        losses.LDAM(scale=5, margin=0.5, class_counts=[10])
+    with pytest.raises(ValueError, match=r"shape \(K,\), got \(1, 2\)"):
+        functional.ldam(
+            torch.zeros(1, 2), torch.tensor([0]), scale=5, margin=0.5, class_counts=torch.ones(1, 2, dtype=torch.long)
+        )
+
+
+def test_counts_may_be_reassigned(device):
+    cosines, target = torch.rand(4, 2, device=device), torch.tensor([0, 1, 1, 0], device=device)
+    criterion = losses.LDAM(scale=5, margin=0.5, class_counts=[10, 1])
+    criterion(cosines, target)
+    criterion.class_counts = (1, 10)
+    got = criterion(cosines, target)
+    torch.testing.assert_close(got, losses.LDAM(scale=5, margin=0.5, class_counts=[1, 10])(cosines, target))
+    criterion.class_counts = (1, 0)
+    with pytest.raises(ValueError, match="got 0 for class 1"):
+        criterion(cosines, target)
 
 
 def test_ties_share_the_gradient_of_the_sample_margin(device):

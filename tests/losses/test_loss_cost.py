@@ -50,6 +50,7 @@ def test_the_count_sees_forward_and_backward():
         ("arcface", {"margin": 0.5, "beyond": "psi"}),
         ("sphereface", {"margin": 4}),
         ("sphereface", {"margin": 1.7}),
+        ("ldam", {"margin": 0.5, "class_counts": range(1, K + 1)}),
         ("unified", {"m1": 2.0, "m2": 0.3, "m3": 0.1}),
     ],
 )
@@ -57,7 +58,9 @@ def test_a_margin_allocates_nothing_of_the_size_of_the_scores(name, hyper):
     assert sorted(allocations(losses.build(name, scale=10.0, **hyper))) == sorted(PLAIN)
 
 
-@pytest.mark.parametrize("name", ["gm_softmax", "lm_softmax"])
-def test_log_sum_exp_needs_no_more_than_the_softmax(name):
+@pytest.mark.parametrize(
+    ("name", "hyper"), [("gm_softmax", {"scale": 10.0}), ("lm_softmax", {"scale": 10.0}), ("focal", {"gamma": 2.0})]
+)
+def test_log_sum_exp_needs_no_more_than_the_softmax(name, hyper):
     """Log-sum-exp instead of cross-entropy: the exponential and its product with the gradient on the way back."""
-    assert len(allocations(losses.build(name, scale=10.0))) <= len(PLAIN)
+    assert len(allocations(losses.build(name, **hyper))) <= len(PLAIN)

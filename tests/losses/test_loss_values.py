@@ -10,9 +10,11 @@ from torch.autograd import gradcheck, gradgradcheck
 from nbs_lib import losses
 from nbs_lib.losses import functional
 
+COUNTS = (5000, 1200, 300, 50, 7)
 CASES = [
     ("ce", {}),
     ("ce", {"label_smoothing": 0.1}),
+    *[("focal", {"gamma": gamma}) for gamma in (0, 0.5, 1.0, 2.0)],
     ("normface", {"scale": 10.0}),
     ("cosface", {"scale": 10.0, "margin": 0.35}),
     ("arcface", {"scale": 10.0, "margin": 0.5}),
@@ -22,6 +24,7 @@ CASES = [
     ("sphereface", {"scale": 10.0, "margin": 4}),
     ("sphereface", {"scale": 10.0, "margin": 1.7}),
     ("sphereface", {"scale": 10.0, "margin": 20}),
+    ("ldam", {"scale": 10.0, "margin": 0.5, "class_counts": COUNTS}),
     ("unified", {"scale": 10.0, "m1": 1.0, "m2": 0.4, "m3": 0.2}),
     ("unified", {"scale": 10.0, "m1": 2.0, "m2": 0.4, "m3": 0.2}),
     ("unified", {"scale": 10.0, "m1": 1.35, "m2": 0.4, "m3": 0.2}),
@@ -64,7 +67,7 @@ def test_float32_value_is_the_oracles(name, hyper, device):
 
 @pytest.mark.parametrize(("name", "hyper"), CASES, ids=IDS)
 def test_first_and_second_derivatives(name, hyper, device):
-    cosines, target = batch(device, n=6, k=4)
+    cosines, target = batch(device, n=6)
     criterion = losses.build(name, reduction="none", **hyper)
     leaf = cosines.requires_grad_()
     assert gradcheck(lambda c: criterion(c, target), leaf)
@@ -90,7 +93,13 @@ def test_zero_centroid(normalize, device):
 
 @pytest.mark.parametrize(
     ("name", "hyper"),
-    [("normface", {}), ("cosface", {"margin": 0.3}), ("arcface", {"margin": 0.3}), ("sphereface", {"margin": 4})],
+    [
+        ("normface", {}),
+        ("cosface", {"margin": 0.3}),
+        ("arcface", {"margin": 0.3}),
+        ("sphereface", {"margin": 4}),
+        ("ldam", {"margin": 0.4, "class_counts": COUNTS}),
+    ],
 )
 def test_a_scale_per_sample(name, hyper, device):
     """With the norms as scale these are the losses without feature normalisation, A-Softmax above all."""
