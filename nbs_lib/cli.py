@@ -81,6 +81,38 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("-o", "--output", help="file or folder/ of the executed copy (default: here)")
     run.set_defaults(command=_run)
 
+    results = commands.add_parser("results", help="tables, figure and published file of a sweep's runs")
+    results.add_argument("sweep", help="a name in book/sweeps, or in --out")
+    results.add_argument(
+        "--by", nargs="+", default=[], metavar="NAME", help="one varied parameter (curves) or two (table, heat map)"
+    )
+    results.add_argument("--measure", metavar="NAME", help="the metric to show (with --by: accuracy, or the first)")
+    results.add_argument(
+        "--where", nargs="+", default=[], metavar="NAME=VALUE", help="show only runs with these values"
+    )
+    results.add_argument("--out", type=Path, metavar="FOLDER", help="where the sweeps lie (default: out/sweeps)")
+    results.add_argument("--png", type=Path, metavar="FILE", help="draw the figure")
+    results.add_argument("--publish", action="store_true", help="write book/results/NAME.csv")
+    results.add_argument(
+        "--nearest", nargs=2, metavar=("TABLE", "DATASET"), help="published rows are the nearest of ours to the paper's"
+    )
+    results.add_argument("--incomplete", action="store_true", help="publish although runs are missing, failed or stale")
+    results.add_argument(
+        "--stale", choices=("leave", "keep"), default="leave", help="runs made by other code: leave out, or keep"
+    )
+    results.set_defaults(command=_results)
+
+    sweep = commands.add_parser("sweep", help="run a notebook over a grid of parameters, as far as results are missing")
+    sweep.add_argument("name", help="a description in book/sweeps, or a path to one (NAME.yaml)")
+    sweep.add_argument("-j", "--jobs", type=_count, metavar="N", help="runs at once (default: what fits)")
+    sweep.add_argument("--scheduler", metavar="ADDRESS", help="an existing Dask scheduler, tcp://HOST:PORT")
+    sweep.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
+    sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the sweeps' folders lie (default: out/sweeps)")
+    sweep.add_argument(
+        "--stale", choices=("keep", "rerun"), default="keep", help="results of older code: keep (the default) or rerun"
+    )
+    sweep.set_defaults(command=_sweep)
+
     refresh = commands.add_parser("refresh", help="execute committed notebooks at their defaults and write them back")
     refresh.add_argument("notebooks", nargs="*", help="13, 13_sample_margin or a path; all if none is given")
     refresh.set_defaults(command=_refresh)
@@ -108,6 +140,46 @@ def _run(options: argparse.Namespace) -> int:
     output = runs.run(options.notebook, options.parameter, file=options.file, output=options.output, bar=bar)
     _say(f"{output}")
     return 0
+
+
+def _results(options: argparse.Namespace) -> int:
+    from nbs_lib.publish.sweep import report
+
+    report.show(
+        options.sweep,
+        by=options.by,
+        measure=options.measure,
+        where=options.where,
+        out=options.out,
+        png=options.png,
+        publish=options.publish,
+        nearest=options.nearest,
+        keep_stale=options.stale == "keep",
+        incomplete=options.incomplete,
+        say=_say,
+    )
+    return 0
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from nbs_lib.publish.sweep import driver
+
+    complete = driver.sweep(
+        options.name,
+        jobs=options.jobs,
+        scheduler=options.scheduler,
+        dry_run=options.dry_run,
+        out=options.out,
+        stale=options.stale,
+        say=_say,
+    )
+    return 0 if complete else 1
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
 
 
 def _refresh(options: argparse.Namespace) -> int:

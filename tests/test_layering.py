@@ -22,7 +22,9 @@ MAY_IMPORT = {
     "config": BELOW_ALL | GROUND | {"train"},
     "run": BELOW_ALL | GROUND | {"theory", "train", "config"},
     # The publishing wing executes notebooks and reads what they leave; it knows nothing of the science.
-    "publish": {"claims", "data", "parameters", "records"},
+    # Only a sweep's figures reach for `plots`, whose room draws the numbers it is given and computes none: one look of
+    # the book, in one place (`test_only_the_figures_of_a_sweep_know_the_plots`).
+    "publish": {"claims", "data", "parameters", "records", "plots"},
     "cli": {"claims", "data", "parameters", "publish"},
 }
 
@@ -57,6 +59,12 @@ def test_imports_point_downwards(path):
     assert not wrong, f"nbs_lib/{path.relative_to(PACKAGE)} must not import {', '.join(sorted(wrong))}"
 
 
+def test_only_the_figures_of_a_sweep_know_the_plots():
+    assert {path.name for path in FILES if room_of(path) == "publish" and "plots" in imported_rooms(path)} == {
+        "figures.py"
+    }
+
+
 def test_the_package_itself_imports_nothing():
     assert not [
         node
@@ -73,7 +81,8 @@ def test_formulas_lie_under_their_modules():
         "target": {"curve"},
         "base": set(),
         "imbalance": {"target"},
-        "functional": {"curve", "target", "imbalance"},
+        "smoothing": set(),
+        "functional": {"curve", "target", "imbalance", "smoothing"},
     }
     for stem, below in allowed.items():
         text = (losses / f"{stem}.py").read_text()

@@ -12,13 +12,18 @@ MEASURES = {"acc": "accuracy", "mcls": "class_margin", "msamp": "mean_sample_mar
 
 _NAMES = {
     "ce": "CE",
+    "focal": "Focal",
     "normface": "NormFace",
     "cosface": "CosFace",
     "arcface": "ArcFace",
     "sphereface": "SphereFace",
+    "ldam": "LDAM",
     "lm_softmax": "LM-Softmax",
     "lm_softmax_total": "LM-total",
 }
+_USUAL = {"cosface": 0.1, "arcface": 0.1, "sphereface": 0.1, "ldam": 0.5}
+_USUAL_IMBALANCED = {"cosface": 0.35, "arcface": 0.1, "ldam": 0.5}
+"""Margins that the paper's names leave out (appendices C.2 and C.3); on imbalanced data also s = 5, focal gamma = 1."""
 
 
 def book_folder() -> Path | None:
@@ -30,26 +35,39 @@ def book_folder() -> Path | None:
 
 
 def method(cells: Mapping[str, Any]) -> str:
-    """Name a run as Tables 1 and 5 of Zhou et al. 2022 name it, such as ``NormFace (s = 10) + 0.5Rsm``.
+    """Name a run as Zhou et al. 2022 name it: ``NormFace (s = 10) + 0.5Rsm``, on imbalanced data ``LDAM (λ = 2)``.
 
-    What the paper's names leave out is added only where it differs: a margin other than 0.1, fixed prototypes.
+    Tables 1 and 5 give the scale, Table 6 the weight of the zero centroid and no scale. What these names leave out is
+    added only where it differs from the paper's: other margins, another scale on imbalanced data, fixed prototypes,
+    smoothed labels, deferred re-weighting.
 
     Args:
         cells: the fields of a run's configuration, or a row of its table.
     """
+    loss, imbalanced = cells["loss"], _given(cells.get("imbalance"))
+    scale, margin, gamma, centre, weight, smoothing = (
+        _number(cells, name)
+        for name in ("scale", "margin", "focal_gamma", "zero_centroid", "sample_margin", "label_smoothing")
+    )
+    if loss == "sample_margin":
+        return "Rsm"
     details = []
-    if _given(cells.get("scale")):
-        details.append(f"s = {float(cells['scale']):g}")
-    if _given(cells.get("margin")) and float(cells["margin"]) != 0.1:
-        details.append(f"m = {float(cells['margin']):g}")
+    if imbalanced and (centre or loss not in ("ce", "focal")):
+        details.append(f"λ = {centre or 0:g}")
+    if scale is not None and not (imbalanced and scale == 5):
+        details.append(f"s = {scale:g}")
+    if margin is not None and margin != (_USUAL_IMBALANCED if imbalanced else _USUAL).get(loss):
+        details.append(f"m = {margin:g}")
+    if gamma is not None and loss == "focal" and gamma != 1:
+        details.append(f"γ = {gamma:g}")
+    if smoothing:
+        details.append(f"smoothing {smoothing:g}")
     if _given(cells.get("freeze_prototypes")):
         details.append(f"fixed {cells['freeze_prototypes']}")
-    weight = float(cells.get("sample_margin") or 0)
-    regulariser = f"{'' if weight == 1 else format(weight, 'g')}Rsm" if weight else ""
-    if cells["loss"] == "sample_margin":
-        return "Rsm"
-    name = _NAMES.get(cells["loss"], cells["loss"]) + (f" ({', '.join(details)})" if details else "")
-    return f"{name} + {regulariser}" if regulariser else name
+    name = _NAMES.get(loss, loss) + (f" ({', '.join(details)})" if details else "")
+    added = [(weight, "Rsm")] + ([] if imbalanced else [(centre, "Rw")])
+    terms = [name, *(f"{'' if size == 1 else format(size, 'g')}{term}" for size, term in added if size)]
+    return " + ".join(terms + (["DRW"] if cells.get("reweight") == "drw" else []))
 
 
 def printed(table: str, dataset: str) -> pd.DataFrame:
@@ -137,6 +155,10 @@ def beside(rows: Iterable[str] | None = None, **sources: pd.DataFrame) -> pd.Dat
         above = loss
     table = pd.DataFrame(columns, index=names)
     return table.droplevel(1, axis=1) if len(sources) == 1 else table
+
+
+def _number(cells: Mapping[str, Any], name: str) -> float | None:
+    return float(cells[name]) if _given(cells.get(name)) else None
 
 
 def _given(value: Any) -> bool:
