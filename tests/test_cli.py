@@ -6,37 +6,19 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from nbs_lib import cli
 from nbs_lib.publish import doctor, notebooks, runs
 
-PARAMETERS = """\
-scale = "quick"  # str: "quick" or "paper"
-lr = 1.0  # float: learning rate
-flag = True  # bool: a switch
-seed = 0  # int: seed"""
-CHECK = """
-from nbs_lib import parameters
-from nbs_lib.parameters import boolean, integer, one_of, real
-
-parameters.check(globals(), scale=one_of("quick", "paper"), lr=real(0.0, 10.0), flag=boolean(), seed=integer(0))"""
-
 
 @pytest.fixture
-def clone(tmp_path, monkeypatch) -> Path:
+def clone(tmp_path, monkeypatch, make_notebook) -> Path:
     """A repository with one small notebook; the working directory is a folder beside it."""
     root = tmp_path / "clone"
     (root / "book").mkdir(parents=True)
-    nb = nbformat.v4.new_notebook()
-    nb.cells = [
-        nbformat.v4.new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}),
-        nbformat.v4.new_code_cell(notebooks.setup_source() + CHECK),
-        nbformat.v4.new_code_cell("print(scale, lr, flag, seed)"),
-        nbformat.v4.new_code_cell("if seed == 13:\n    raise RuntimeError('unlucky')"),
-    ]
-    notebooks.write(notebooks.clean(nb), root / "notebooks" / "13_small.ipynb")
+    cells = ("print(scale, lr, flag, seed)", "if seed == 13:\n    raise RuntimeError('unlucky')")
+    notebooks.write(make_notebook(*cells), root / "notebooks" / "13_small.ipynb")
     monkeypatch.chdir(root)
     return root
 

@@ -40,16 +40,6 @@ $$
 \begin{aligned} a &= b \\ &= c \end{aligned} \tag{3.6}
 $$
 """
-PARAMETERS = """\
-scale = "quick"  # str: "quick" or "paper"
-lr = 1.0  # float: learning rate
-flag = True  # bool: a switch
-seed = 0  # int: seed"""
-CHECK = """
-from nbs_lib import claims, parameters
-from nbs_lib.parameters import boolean, integer, one_of, real
-
-parameters.check(globals(), scale=one_of("quick", "paper"), lr=real(0.0, 10.0), flag=boolean(), seed=integer(0))"""
 CLAIM = 'claims.check("tiny-claim", measured=2 * lr, expected=2.0, tolerance=1e-3)'
 FIGURE = """\
 import base64
@@ -60,35 +50,17 @@ dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 display(Image(data=base64.b64decode(dot), format="png", alt="A \\"dot\\" & nothing else"))"""
 
 
-def build_notebook(*cells: str) -> nbformat.NotebookNode:
-    """A notebook with the parameters cell, the set-up cell and the given code cells."""
-    nb = nbformat.v4.new_notebook()
-    setup = notebooks.setup_source(ROOT) + CHECK
-    nb.cells = [
-        nbformat.v4.new_markdown_cell(FORMULAS),
-        nbformat.v4.new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}),
-        nbformat.v4.new_code_cell(setup, metadata={"tags": ["hide-input"]}),
-        *(nbformat.v4.new_code_cell(source) for source in cells),
-    ]
-    return notebooks.clean(nb)
-
-
 @pytest.fixture
-def make_notebook() -> Callable[..., nbformat.NotebookNode]:
-    return build_notebook
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> Path:
-    return build_tiny(tmp_path)
+def tiny(tmp_path: Path, make_notebook) -> Path:
+    return build_tiny(tmp_path, make_notebook)
 
 
 @pytest.fixture(scope="module")
-def shared_tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("tiny"))
+def shared_tiny(tmp_path_factory: pytest.TempPathFactory, make_notebook) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("tiny"), make_notebook)
 
 
-def build_tiny(tmp_path: Path) -> Path:
+def build_tiny(tmp_path: Path, make_notebook: Callable[..., nbformat.NotebookNode]) -> Path:
     """A repository with a book of one page, one chapter and the ledger."""
     book = tmp_path / "book"
     (tmp_path / "notebooks").mkdir()
@@ -103,5 +75,5 @@ def build_tiny(tmp_path: Path) -> Path:
     )
     (book / "claims.yml").write_text(CLAIMS)
     (book / "references.bib").write_text(BIBLIOGRAPHY)
-    notebooks.write(build_notebook(CLAIM, FIGURE), tmp_path / "notebooks" / "10_tiny.ipynb")
+    notebooks.write(make_notebook(CLAIM, FIGURE, text=FORMULAS), tmp_path / "notebooks" / "10_tiny.ipynb")
     return tmp_path
