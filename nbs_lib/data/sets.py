@@ -76,7 +76,7 @@ class Batches:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
         count = len(self)
-        order = torch.randperm(count, generator=epoch_generator(seed, epoch, ORDER)) if shuffle else torch.arange(count)
+        order = self._order(epoch_generator(seed, epoch, ORDER)) if shuffle else torch.arange(count)
         fetched = self._fetch(list(split(order, batch_size, drop_last)))
         if not augment:
             for images, labels in fetched:
@@ -85,6 +85,10 @@ class Batches:
         choices = augment.draw(count, epoch_generator(seed, epoch, AUGMENT)).to(self.device)
         for (images, labels), choice in zip(fetched, split(choices, batch_size, drop_last), strict=True):
             yield self.normalise(augment.apply(images, choice)), labels
+
+    def _order(self, generator: torch.Generator) -> Tensor:
+        """Rows of one shuffled epoch, (N,)."""
+        return torch.randperm(len(self), generator=generator)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from nbs_lib.losses.curve import target_logit
 from nbs_lib.losses.imbalance import class_balanced_weights
 from nbs_lib.losses.margin import LDAM, ArcFace, CosFace, GMSoftmax, NormFace, SphereFace, UnifiedMargin
 from nbs_lib.losses.regularizers import PAPER_LAMBDA, SampleMargin, ZeroCentroid
+from nbs_lib.losses.smoothing import LabelAwareSmoothing, smoothing_by_class
 from nbs_lib.losses.softmax import CrossEntropy, Focal, LMSoftmax, LMSoftmaxTotal
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "GMSoftmax",
     "LMSoftmax",
     "LMSoftmaxTotal",
+    "LabelAwareSmoothing",
     "NormFace",
     "SampleMargin",
     "SphereFace",
@@ -29,5 +31,6 @@ __all__ = [
     "class_balanced_weights",
     "expects_cosines",
     "functional",
+    "smoothing_by_class",
     "target_logit",
 ]

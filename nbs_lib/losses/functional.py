@@ -26,6 +26,7 @@ from torch import Tensor
 from nbs_lib.geometry import at_least_float32, unit
 from nbs_lib.losses.curve import branch, target_logit
 from nbs_lib.losses.imbalance import class_balanced_weights, focal, ldam
+from nbs_lib.losses.smoothing import label_aware_smoothing
 from nbs_lib.losses.target import add_at_target, margin_softmax, scaled_and_target, softmax_loss, without_target
 from nbs_lib.validation import (
     check_cosine_margin,
@@ -48,6 +49,7 @@ __all__ = [
     "cross_entropy",
     "focal",
     "gm_softmax",
+    "label_aware_smoothing",
     "ldam",
     "lm_softmax",
     "lm_softmax_total",
