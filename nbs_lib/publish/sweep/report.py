@@ -112,8 +112,7 @@ def show(
     good = table.finished(runs, stale=keep_stale)
     numbers = table.summary(good, sweep.varied, sweep.measures)
     say(f"{sweep.name}: {sweep.title}".rstrip(": ") + f"\n{sweep.counts()}")
-    for path in table.save_tables(sweep, runs, numbers):
-        say(f"{path}")
+    written = table.save_tables(sweep, runs, numbers)
     for line in _left_out(sweep, runs, keep_stale):
         say(line)
     if good.empty:
@@ -123,8 +122,14 @@ def show(
         _cross(chosen, sweep, by, measure, png, say)
     else:
         _summarise(chosen, sweep, measure, png, say)
+    say(", ".join(_shown(path) for path in written))
     if publish:
         say(published.publish(sweep, notebooks.root(), nearest=nearest, keep_stale=keep_stale, incomplete=incomplete))
+
+
+def _shown(path: Path) -> str:
+    """Write a path from here, if it is below."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _left_out(sweep: Sweep, runs: pd.DataFrame, keep_stale: bool) -> list[str]:
@@ -205,6 +210,8 @@ def _usual(sweep: Sweep) -> str:
 
 def _legend(numbers: pd.DataFrame) -> str:
     counts = sorted(set(numbers["count"]))
+    if counts[-1] < 2:
+        return "single runs: no spread and no interval"
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     few = "" if counts[0] >= table.LEAST_SEEDS else f"; no interval below {table.LEAST_SEEDS} runs"
     return f"mean ± standard deviation over {runs} runs (seeds), [95 % bootstrap interval of the mean]{few}"

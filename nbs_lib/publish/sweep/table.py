@@ -1,5 +1,6 @@
 """The runs of a sweep as tables: one row a run; mean, spread and interval over the seeds; two parameters crossed."""
 
+import contextlib
 import difflib
 import json
 import math
@@ -185,15 +186,13 @@ def pivots(numbers: pd.DataFrame, by: tuple[str, str], form: Callable[[pd.Series
     """
     rest = [name for name in numbers.columns[: list(numbers.columns).index("measure")] if name not in by]
     rows, columns = (in_order(numbers[name]) for name in by)
-    blocks: dict[str, pd.DataFrame] = {}
+    blocks: dict[str, list[list[Any]]] = {}
     for _, row in numbers.iterrows():
         text = ", ".join(f"{name} = {shown(row[name])}" for name in rest)
-        empty = pd.DataFrame(
-            None, index=pd.Index(rows, name=by[0]), columns=pd.Index(columns, name=by[1]), dtype=object
-        )
-        block = blocks.setdefault(text, empty)
-        block.iat[_position(row[by[0]], rows), _position(row[by[1]], columns)] = form(row)
-    return blocks
+        block = blocks.setdefault(text, [[None] * len(columns) for _ in rows])
+        block[_position(row[by[0]], rows)][_position(row[by[1]], columns)] = form(row)
+    names = {"index": pd.Index(rows, name=by[0]), "columns": pd.Index(columns, name=by[1])}
+    return {text: pd.DataFrame(block, dtype=object, **names) for text, block in blocks.items()}
 
 
 def _position(value: Any, among: Sequence[Any]) -> int:
@@ -296,7 +295,8 @@ def save(path: Path, write: Callable[[Path], Any]) -> Path:
     except OSError as error:
         raise SweepError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
     return path
 
 
