@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ORDER, AUGMENT, NETWORK = range(3)
-"""Independent random streams of an epoch: the order of the images, their augmentation, dropout inside the network."""
+ORDER, AUGMENT, NETWORK, LABELS = range(4)
+"""Independent random streams of an epoch: order of the images, their augmentation, dropout; and, once, label noise."""
 
 
 def epoch_seed(seed: int, epoch: int, stream: int) -> int:

@@ -140,14 +140,19 @@ def decode(path: Path, name: str, side: int, channels: int) -> Tensor:
     """
     with _open(path, name) as image:
         try:
-            image = _eight_bits(image, path, name).convert("L" if channels == 1 else "RGB")
-            if min(image.size) != side:
-                scale = side / min(image.size)
-                image = image.resize([max(side, round(edge * scale)) for edge in image.size], Image.Resampling.BILINEAR)
+            return square(_eight_bits(image, path, name), side, channels)
         except OSError as error:
             raise DataError(f"image set {name!r}: {path} is broken: {error}") from error
-        left, top = (image.width - side) // 2, (image.height - side) // 2
-        pixels = np.array(image.crop((left, top, left + side, top + side)))
+
+
+def square(image: Image.Image, side: int, channels: int) -> Tensor:
+    """Bytes (C, side, side) of an image of 8 bits: the shorter edge scaled to ``side``, the centre cut out."""
+    image = image.convert("L" if channels == 1 else "RGB")
+    if min(image.size) != side:
+        scale = side / min(image.size)
+        image = image.resize([max(side, round(edge * scale)) for edge in image.size], Image.Resampling.BILINEAR)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    pixels = np.array(image.crop((left, top, left + side, top + side)))
     return torch.from_numpy(pixels.reshape(side, side, channels)).permute(2, 0, 1)
 
 
@@ -187,6 +192,7 @@ class StreamSet(Batches):
         std: per channel, of pixel values scaled to 0..1.
         device: where the batches are wanted.
         workers: processes that decode; 0 decodes in this one.
+        clean_labels: (N,) the true labels, if those of ``files`` were made wrong on purpose.
     """
 
     files: Files
@@ -196,6 +202,7 @@ class StreamSet(Batches):
     std: tuple[float, ...]
     device: torch.device = CPU
     workers: int = 0
+    clean_labels: Tensor | None = None
 
     def __post_init__(self) -> None:
         self._check_description()

@@ -103,6 +103,7 @@ class ImageSet(Batches):
         mean: per channel, of pixel values scaled to 0..1.
         std: per channel, of pixel values scaled to 0..1.
         class_names: K names, in the order of the labels.
+        clean_labels: (N,) the true labels, if ``labels`` were made wrong on purpose (:mod:`nbs_lib.data.corrupt`).
 
     Raises:
         ValueError: wrong dtype, shape or length, no image at all, a label out of range; names the set.
@@ -115,6 +116,7 @@ class ImageSet(Batches):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     class_names: tuple[str, ...]
+    clean_labels: Tensor | None = None
 
     def __post_init__(self) -> None:
         images, where = self.images, f"image set {self.name!r}"
@@ -153,10 +155,11 @@ class ImageSet(Batches):
             yield self.images.index_select(0, row), self.labels.index_select(0, row)
 
 
-def first_of_each_class(labels: Tensor, count: int) -> Tensor:
-    """Indices, ascending, of the first ``count`` entries of each class of ``labels`` (N,)."""
+def first_of_each_class(labels: Tensor, count: int | Tensor) -> Tensor:
+    """Indices, ascending, of the first ``count`` entries of each class of ``labels`` (N,); a tensor holds K counts."""
     rank = torch.zeros_like(labels)
     for label in labels.unique():
         mine = labels == label
         rank[mine] = torch.arange(int(mine.sum()), device=labels.device)
-    return (rank < count).nonzero().squeeze(1)
+    wanted = count.to(labels.device)[labels] if isinstance(count, Tensor) else count
+    return (rank < wanted).nonzero().squeeze(1)
