@@ -4,20 +4,24 @@ import dataclasses
 import difflib
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nbs_lib import data, losses, models, train
+from nbs_lib.data import corrupt
 
-# Which hyper-parameters each loss takes from a RunConfig. All but "ce" are functions of cosines and get a CosineHead.
+# Which hyper-parameters each loss takes from a RunConfig; "class_counts" are those of the training images. All but "ce"
+# and "focal" are functions of cosines and get a CosineHead.
 LOSSES: dict[str, tuple[str, ...]] = {
     "ce": ("label_smoothing",),
+    "focal": ("gamma",),
     "normface": ("scale",),
     "cosface": ("scale", "margin"),
     "arcface": ("scale", "margin"),
     "sphereface": ("scale", "margin"),
+    "ldam": ("scale", "margin", "class_counts"),
     "lm_softmax": ("scale",),
     "lm_softmax_total": ("scale",),
     "sample_margin": (),
@@ -32,11 +36,13 @@ class RunConfig:
         dataset: a name :func:`nbs_lib.data.load` knows.
         model: a name :func:`nbs_lib.models.build` knows.
         feature_dim: feature dimension d; 0 takes the network's own.
-        loss: "ce", "normface", "cosface", "arcface", "sphereface", "lm_softmax", "lm_softmax_total", "sample_margin".
+        loss: a name in :data:`LOSSES`: "ce", "focal", "normface", "cosface", "arcface", "sphereface", "ldam",
+            "lm_softmax", "lm_softmax_total", "sample_margin".
         scale: s of the cosine losses; None for the losses that have none.
-        margin: m, in cosine units for CosFace, in radians for ArcFace, a factor for SphereFace; None elsewhere.
+        margin: m, in cosine units for CosFace and LDAM (the largest one), in radians for ArcFace, a factor for
+            SphereFace; None elsewhere.
         label_smoothing: of cross-entropy.
-        bias: whether the head of cross-entropy has a bias (Zhou et al. 2022, Eq. 2.1, has none).
+        bias: whether the head of cross-entropy or focal loss has a bias (Zhou et al. 2022, Eq. 2.1, has none).
         sample_margin: weight mu of the sample-margin regulariser Rsm (Eq. 3.4), always on cosines.
         zero_centroid: lambda of the zero-centroid regulariser Rw (Eq. 3.7) in the paper's unit: the coefficient of
             |mean of the unit prototypes|^2 is 100 lambda.
@@ -60,6 +66,14 @@ class RunConfig:
         precision: "auto" (bf16 on GPUs that have it), "32-true", "bf16-mixed".
         threads: CPU threads of torch for this run; 0 leaves them as they are.
         limit_per_class: keep so many training images of each class, in file order; None keeps all.
+        gamma: γ of the focal loss; None elsewhere.
+        imbalance: "long_tailed" or "step" thins the training classes out (:mod:`nbs_lib.data.corrupt`), "" does not.
+        imbalance_ratio: ρ >= 1, largest class over smallest.
+        label_noise: "symmetric" or "pair" makes training labels wrong, after the imbalance; "" does not.
+        noise_rate: share of wrong labels, exactly, 0 <= rate < 1; ``seed`` chooses them.
+        reweight: "drw" weighs the classes by their effective number of samples in the last part of training (deferred
+            re-weighting, Cao et al. 2019), "" never does.
+        reweight_from: share of the epochs after which that starts.
 
     Raises:
         ValueError: a field of the wrong type or out of range; the message names field, value and what is allowed.
@@ -95,6 +109,13 @@ class RunConfig:
     precision: str = "auto"
     threads: int = 0
     limit_per_class: int | None = None
+    gamma: float | None = None
+    imbalance: str = ""
+    imbalance_ratio: float = 1.0
+    label_noise: str = ""
+    noise_rate: float = 0.0
+    reweight: str = ""
+    reweight_from: float = 0.8
 
     def __post_init__(self) -> None:
         for spec in dataclasses.fields(self):
@@ -107,6 +128,9 @@ class RunConfig:
             "optimizer": train.OPTIMIZERS,
             "schedule": train.SCHEDULES,
             "precision": train.PRECISIONS,
+            "imbalance": ("", *corrupt.IMBALANCES),
+            "label_noise": ("", *corrupt.NOISES),
+            "reweight": ("", "drw"),
         }
         for name, known in one_of.items():
             value = getattr(self, name)
@@ -115,7 +139,7 @@ class RunConfig:
                 hint = f"did you mean {near[0]!r}? " if near else ""
                 self._refuse(name, f"{hint}allowed: {', '.join(map(repr, known))}")
         # name -> (lowest, whether that itself is allowed)
-        least = dict.fromkeys(("epochs", "batch_size", "limit_per_class"), (1, True))
+        least = dict.fromkeys(("epochs", "batch_size", "limit_per_class", "imbalance_ratio"), (1, True))
         least |= dict.fromkeys(("lr", "clip"), (0, False))
         free = "feature_dim sample_margin zero_centroid weight_decay crop_pad shift image_size seed threads"
         least |= dict.fromkeys(free.split(), (0, True))
@@ -125,7 +149,8 @@ class RunConfig:
                 self._refuse(name, f"allowed: {'>=' if closed else '>'} {low}")
         if self.seed >= 2**32:
             self._refuse("seed", f"allowed: 0 to {2**32 - 1}")
-        for name, below in (("momentum", 1), ("label_smoothing", 1), ("warmup", self.epochs)):
+        shares = dict.fromkeys(("momentum", "label_smoothing", "noise_rate", "reweight_from"), 1)
+        for name, below in (shares | {"warmup": self.epochs}).items():
             if not 0 <= getattr(self, name) < below:
                 self._refuse(name, f"allowed: 0 <= {name} < {below}")
         if self.crop_pad and self.shift:
@@ -133,18 +158,36 @@ class RunConfig:
         if self.nesterov and self.optimizer == "sgd" and not self.momentum:
             self._refuse("nesterov", "allowed: False, because momentum is 0")
         train.resolve(self.device, self.precision)
-        for name in ("scale", "margin"):
+        self._check_data_and_weights()
+        for name in ("scale", "margin", "gamma"):
             if name in LOSSES[self.loss] and getattr(self, name) is None:
                 self._refuse(name, f"loss {self.loss!r} needs a number")
             if name not in LOSSES[self.loss] and getattr(self, name) is not None:
                 self._refuse(name, f"loss {self.loss!r} has no {name}: leave it None")
-        if self.loss != "ce" and (self.label_smoothing or self.bias):
-            self._refuse("label_smoothing" if self.label_smoothing else "bias", "only loss 'ce' has one")
-        losses.build(self.loss, **self.hyper())  # the loss knows the range of its own hyper-parameters
+        if self.loss != "ce" and self.label_smoothing:
+            self._refuse("label_smoothing", "only loss 'ce' has one")
+        if self.bias and losses.expects_cosines(self.loss):
+            self._refuse("bias", "only losses 'ce' and 'focal' have one")
+        losses.build(self.loss, **self.hyper((1, 1)))  # the loss knows the range of its own hyper-parameters
 
-    def hyper(self) -> dict[str, Any]:
-        """Hyper-parameters of the loss, by name."""
-        return {name: getattr(self, name) for name in LOSSES[self.loss]}
+    def _check_data_and_weights(self) -> None:
+        for name, needs, none in (("imbalance_ratio", "imbalance", 1.0), ("noise_rate", "label_noise", 0.0)):
+            if getattr(self, name) != none and not getattr(self, needs):
+                self._refuse(name, f"allowed: {none}, because {needs} is ''")
+        if self.reweight and self.loss == "lm_softmax_total":
+            self._refuse("reweight", "allowed: '', because the loss is one number for the whole batch")
+        if self.reweight and self.reweighted_epoch >= self.epochs:
+            self._refuse("reweight_from", f"with {self.epochs} epochs the re-weighting would never start")
+
+    @property
+    def reweighted_epoch(self) -> int:
+        """First epoch, from 0, that ``reweight`` applies to."""
+        return math.ceil(self.reweight_from * self.epochs - 1e-9)
+
+    def hyper(self, class_counts: Sequence[int] | None = None) -> dict[str, Any]:
+        """Hyper-parameters of the loss, by name; ``class_counts`` are the training images of each class."""
+        given = {"class_counts": class_counts}
+        return {name: given[name] if name in given else getattr(self, name) for name in LOSSES[self.loss]}
 
     def cells(self) -> dict[str, Any]:
         """The fields as a table shows them: of ``folder:PATH`` the last part and a digest, as paths are private.

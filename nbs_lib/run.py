@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,36 +15,83 @@ from torch import Tensor, nn
 
 from nbs_lib import data, heads, losses, metrics, models, provenance, train
 from nbs_lib.config import LOSSES, RunConfig, paper_config, quick_config, table_configs
+from nbs_lib.data import corrupt
 from nbs_lib.provenance import environment
 from nbs_lib.theory.packing import simplex_etf
 
 __all__ = [
-    "LOSSES", "Record", "RunConfig", "build_networks", "build_objective", "environment", "paper_config",
-    "quick_config", "run", "run_all", "table_configs",
+    "LOSSES", "Objective", "Record", "RunConfig", "add_row", "build_networks", "build_objective", "environment",
+    "paper_config", "quick_config", "run", "run_all", "table_configs", "training_set",
 ]  # fmt: skip
 
 
-def build_objective(config: RunConfig) -> train.Objective:
+def training_set(config: RunConfig) -> data.ImageSet | data.files.StreamSet:
+    """The images that ``config`` trains on: limited, then imbalanced, then with wrong labels, as it asks for.
+
+    Raises:
+        nbs_lib.data.DataError: the image set cannot be read.
+        ValueError: the imbalance asks for more images of a class, or a smaller class, than there can be.
+    """
+    images = data.load(config.dataset, limit_per_class=config.limit_per_class, image_size=config.image_size or None)
+    if config.imbalance:
+        images = corrupt.imbalanced(images, config.imbalance, config.imbalance_ratio)
+    if config.label_noise:
+        images = corrupt.with_noise(images, config.label_noise, config.noise_rate, config.seed)
+    return images
+
+
+class Objective:
     """The training objective: loss + mu Rsm + 100 lambda Rw (Zhou et al. 2022, appendices C.1 and C.2).
 
     Rsm sees cosines, beside cross-entropy too: on raw scores it has no lower bound. The labels were checked when the
     image set was made, so no criterion looks at their range again.
-    """
-    criterion = losses.build(config.loss, validate=False, **config.hyper())
-    spread, centred = losses.build("sample_margin", validate=False), losses.build("zero_centroid")
-    on_cosines = losses.expects_cosines(config.loss)
 
-    def objective(features: Tensor, head: nn.Module, target: Tensor) -> Tensor:
-        scores = head(features)
-        loss = criterion(scores, target)
+    With deferred re-weighting the loss is, from ``config.reweighted_epoch`` on, the mean of its samples weighted by
+    their classes, sum_i w_yi L_i / sum_i w_yi, as in ``torch.nn.CrossEntropyLoss(weight=...)`` and in the code of Cao
+    et al. 2019; the regularisers are not weighted.
+
+    Args:
+        config: what to train.
+        class_counts: training images of each class, for LDAM and re-weighting.
+    """
+
+    def __init__(self, config: RunConfig, class_counts: Sequence[int] | None = None) -> None:
+        if class_counts is None and (config.reweight or "class_counts" in LOSSES[config.loss]):
+            raise ValueError(
+                f"class_counts is None, but loss {config.loss!r} or reweight={config.reweight!r} needs them"
+            )
+        self.config = config
+        reduction = {"reduction": "none"} if config.reweight else {}
+        self.criterion = losses.build(config.loss, validate=False, **reduction, **config.hyper(class_counts))
+        self.spread, self.centred = losses.build("sample_margin", validate=False), losses.build("zero_centroid")
+        self.weights = losses.class_balanced_weights(class_counts).float() if config.reweight else None
+        self.start_epoch(0)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Tell the objective which epoch, from 0, begins."""
+        self.reweights = self.weights is not None and epoch >= self.config.reweighted_epoch
+
+    def __call__(self, features: Tensor, head: nn.Module, target: Tensor) -> Tensor:
+        """Objective of features (N, d) and labels (N,), a scalar."""
+        config, scores = self.config, head(features)
+        loss = self.criterion(scores, target)
+        if self.reweights:
+            self.weights = self.weights.to(target.device)
+            of_sample = self.weights[target]
+            loss = (of_sample * loss).sum() / of_sample.sum()
+        elif self.weights is not None:
+            loss = loss.mean()
         if config.sample_margin:
-            cosines = scores if on_cosines else head.cosine(features)
-            loss = loss + config.sample_margin * spread(cosines, target)
+            cosines = scores if losses.expects_cosines(config.loss) else head.cosine(features)
+            loss = loss + config.sample_margin * self.spread(cosines, target)
         if config.zero_centroid:
-            loss = loss + losses.PAPER_LAMBDA * config.zero_centroid * centred(head.prototypes)
+            loss = loss + losses.PAPER_LAMBDA * config.zero_centroid * self.centred(head.prototypes)
         return loss
 
-    return objective
+
+def build_objective(config: RunConfig, class_counts: Sequence[int] | None = None) -> Objective:
+    """The objective of ``config``; see :class:`Objective`."""
+    return Objective(config, class_counts)
 
 
 def build_networks(config: RunConfig, channels: int, image_size: int, num_classes: int) -> tuple[nn.Module, nn.Module]:
@@ -70,6 +117,10 @@ class Record:
     Attributes:
         config: what was run.
         metrics: measures on the test images (and, "train_...", on the training images); empty if the run diverged.
+            With an imbalance: accuracy_many, accuracy_medium and accuracy_few, means over the classes of each group of
+            :func:`nbs_lib.data.corrupt.frequency_groups`. With label noise train_accuracy counts the labels trained on,
+            train_accuracy_clean the true ones.
+        per_class: names, train_images (n_j) and accuracy (on the test images, None without any) of the K classes.
         history: one dictionary an epoch, with class_margin and prototype_norm_ratio beside what `fit` keeps.
         environment: hardware, versions, code, date.
         wall_time: seconds for loading, training and measuring.
@@ -88,6 +139,7 @@ class Record:
     wall_time: float
     status: str = "finished"
     note: str = ""
+    per_class: dict[str, list[Any]] = field(default_factory=dict)
     on_test: train.Evaluation | None = field(default=None, repr=False)
     on_train: train.Evaluation | None = field(default=None, repr=False)
     backbone: nn.Module | None = field(default=None, repr=False)
@@ -107,7 +159,7 @@ class Record:
 
 def _measure(config: RunConfig, test: train.Evaluation, fitted: train.Evaluation) -> dict[str, float]:
     # What the loss takes for class probabilities; a loss without a scale on cosines (Rsm alone) has none.
-    scale = 1.0 if config.loss == "ce" else config.scale
+    scale = config.scale if losses.expects_cosines(config.loss) else 1.0
     ece = math.nan
     if scale is not None:
         ece = metrics.expected_calibration_error((scale * test.scores).softmax(dim=1), test.target)
@@ -120,6 +172,19 @@ def _measure(config: RunConfig, test: train.Evaluation, fitted: train.Evaluation
         "train_accuracy": fitted.accuracy,
         "train_mean_sample_margin": fitted.mean_sample_margin,
     }
+
+
+def _measure_classes(record: Record, test: train.Evaluation, fitted: train.Evaluation, images: Any) -> None:
+    """Add to the record what is known class by class, and what the corruption of the training set makes of interest."""
+    of_class = metrics.class_accuracy(test.scores, test.target)
+    counts = corrupt.class_counts(images.labels, images.num_classes)
+    accuracies = [None if math.isnan(value) else value for value in of_class.tolist()]
+    record.per_class = {"names": list(images.class_names), "train_images": counts, "accuracy": accuracies}
+    if record.config.imbalance:
+        for group, classes in corrupt.frequency_groups(counts).items():
+            record.metrics[f"accuracy_{group}"] = float(of_class[classes].nanmean())
+    if images.clean_labels is not None:
+        record.metrics["train_accuracy_clean"] = metrics.topk_accuracy(fitted.scores, images.clean_labels.cpu())
 
 
 def _watch(head: nn.Module, on_epoch: Callable[[dict[str, Any]], None] | None) -> Callable[[dict[str, Any]], None]:
@@ -168,11 +233,11 @@ def run(
         nbs_lib.checkpoints.CheckpointError: the checkpoint is damaged or another run's.
     """
     started = time.perf_counter()
-    size = config.image_size or None
     record = Record(config, {}, [], provenance.environment(train.resolve(config.device)[0], config.threads), 0.0)
     with _threads(config.threads):
-        train_set = data.load(config.dataset, limit_per_class=config.limit_per_class, image_size=size)
-        test_set = data.load(config.dataset, split="test", image_size=size)
+        train_set = training_set(config)
+        test_set = data.load(config.dataset, split="test", image_size=config.image_size or None)
+        objective = build_objective(config, corrupt.class_counts(train_set.labels, train_set.num_classes))
         backbone, head = build_networks(config, train_set.channels, train_set.image_size, train_set.num_classes)
         shared = (
             "epochs batch_size lr optimizer momentum nesterov weight_decay schedule warmup seed device precision clip"
@@ -181,12 +246,13 @@ def run(
             history = train.fit(
                 backbone,
                 head,
-                build_objective(config),
+                objective,
                 train_set,
                 **{name: getattr(config, name) for name in shared.split()},
                 augment=data.Augment(crop_pad=config.crop_pad, flip=config.flip, shift=config.shift),
                 checkpoint=checkpoint,
                 identity=repr(config.cells() | {"device": ""}),
+                before_epoch=objective.start_epoch,
                 on_epoch=_watch(head, on_epoch),
                 progress=progress,
             )
@@ -195,10 +261,26 @@ def run(
         else:
             test, fitted = (train.evaluate(backbone, head, part) for part in (test_set, train_set))
             record.metrics, record.history = _measure(config, test, fitted), history.epochs
+            _measure_classes(record, test, fitted, train_set)
             if keep:
                 record.on_test, record.on_train, record.backbone, record.head = test, fitted, backbone, head
     record.wall_time = time.perf_counter() - started
     return record
+
+
+def add_row(record: Record, csv: str | Path) -> pd.DataFrame:
+    """Append ``record`` to a table of runs, unless its configuration is there; return the table, all cells as text.
+
+    One process at a time may write to a table.
+
+    Raises:
+        ValueError: ``csv`` is damaged or not a table of runs; the message names it.
+    """
+    table, default = provenance.read_table(Path(csv)), RunConfig().cells()
+    if provenance.find(table, record.config.cells(), default) is None:
+        table = provenance.append(table, record.row(), default)
+        provenance.write_table(table, Path(csv))
+    return table
 
 
 def run_all(
@@ -238,9 +320,7 @@ def run_all(
         saved = Path(checkpoints) / f"{stem}.ckpt" if checkpoints is not None else None
         keep = on_record is not None
         record = run(config, keep=keep, checkpoint=saved, on_epoch=on_epoch, progress=progress)
-        table = provenance.append(provenance.read_table(path) if path else table, record.row(), default)
-        if path:
-            provenance.write_table(table, path)
+        table = add_row(record, path) if path else provenance.append(table, record.row(), default)
         if saved:
             saved.unlink(missing_ok=True)
         if on_record:

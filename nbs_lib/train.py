@@ -203,6 +203,7 @@ def fit(
     checkpoint: str | Path | None = None,
     resume: bool = True,
     identity: str = "",
+    before_epoch: Callable[[int], None] | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     progress: bool | None = None,
 ) -> History:
@@ -237,6 +238,8 @@ def fit(
         checkpoint: file to write at the end of every epoch.
         resume: go on from ``checkpoint`` if it exists; False overwrites it.
         identity: any text that tells this run's objective from others; a checkpoint with another text is refused.
+        before_epoch: called with the number of each epoch (from 0, or where a resumed run goes on) before it begins,
+            for an objective that changes on the way.
         on_epoch: called with the record of each epoch; it may add to it.
         progress: True or False to force the bar on or off, None to show it where somebody watches.
 
@@ -333,6 +336,8 @@ def fit(
     with Progress(epochs * steps, "training", progress, first * steps) as bar, torch.random.fork_rng(forked):
         for epoch in range(first, epochs):
             torch.manual_seed(epoch_seed(seed, epoch, NETWORK))
+            if before_epoch:
+                before_epoch(epoch)
             record = one_epoch(epoch)
             bar.note = f"epoch {epoch + 1}/{epochs}, loss {record['loss']:.4g}"
             if on_epoch:

@@ -75,6 +75,21 @@ class TestConfig:
             ({"threads": -1}, "threads is -1"),
             ({"limit_per_class": 0}, "limit_per_class is 0"),
             ({"feature_dim": None}, "feature_dim is None"),
+            ({"loss": "focal"}, "gamma is None.*'focal' needs"),
+            ({"loss": "focal", "gamma": -1.0}, "gamma must be at least 0, got -1"),
+            ({"gamma": 1.0}, "gamma is 1.0.*'ce' has no gamma"),
+            ({"loss": "ldam", "scale": 5.0}, "margin is None.*'ldam' needs"),
+            ({"loss": "ldam", "scale": 5.0, "margin": 3.0}, "margin must be between 0 and 2"),
+            ({"loss": "focal", "gamma": 1.0, "label_smoothing": 0.1}, "label_smoothing is 0.1; only loss 'ce'"),
+            ({"imbalance": "longtailed"}, "imbalance is 'longtailed'; did you mean 'long_tailed'"),
+            ({"imbalance": "step", "imbalance_ratio": 0.5}, "imbalance_ratio is 0.5; allowed: >= 1"),
+            ({"imbalance_ratio": 10.0}, "imbalance_ratio is 10.0; allowed: 1.0, because imbalance is ''"),
+            ({"label_noise": "pairs"}, "label_noise is 'pairs'; did you mean 'pair'"),
+            ({"label_noise": "pair", "noise_rate": 1.0}, "noise_rate is 1.0; allowed: 0 <= noise_rate < 1"),
+            ({"noise_rate": 0.2}, "noise_rate is 0.2; allowed: 0.0, because label_noise is ''"),
+            ({"reweight": "drv"}, "reweight is 'drv'; did you mean 'drw'"),
+            ({"reweight": "drw", "reweight_from": 0.9}, "reweight_from is 0.9; with 6 epochs .* never start"),
+            ({"reweight": "drw", "loss": "lm_softmax_total", "scale": 5.0}, "reweight is 'drw'; allowed: ''"),
         ],
     )
     def test_a_wrong_field_is_named_with_its_value(self, fields, said):
@@ -144,6 +159,31 @@ class TestObjective:
             expected = loss + mu * rsm + 100 * lam * w.mean(0).square().sum()
             assert got == pytest.approx(float(expected), rel=1e-5, abs=1e-5)
 
+    def test_ldam_takes_the_counts_of_the_training_images(self):
+        config = RunConfig(loss="ldam", scale=5, margin=0.5)
+        assert run.build_objective(config, [100, 10, 1]).criterion.class_counts == (100, 10, 1)
+        with pytest.raises(ValueError, match="class_counts is None, but loss 'ldam'"):
+            run.build_objective(config)
+
+    def test_reweighting_begins_with_its_epoch_and_is_a_weighted_mean(self):
+        config = RunConfig(reweight="drw", reweight_from=0.5, epochs=6, zero_centroid=1)
+        counts = [5000, 500, 50, 5, *[100] * 6]
+        backbone, head = run.build_networks(config, 1, 28, 10)
+        features, target = torch.rand(8, backbone.out_features), torch.tensor([0, 1, 2, 3, 3, 9, 0, 0])
+        objective = run.build_objective(config, counts)
+        rows = F.cross_entropy(head(features), target, reduction="none")
+        centroid = 100 * F.normalize(head.prototypes).mean(0).square().sum()
+        weights = torch.tensor([(1 - 0.9999) / (1 - 0.9999**n) for n in counts])
+        weighted = F.cross_entropy(head(features), target, weight=weights)
+        for epoch, wanted in [(0, rows.mean()), (2, rows.mean()), (3, weighted), (5, weighted), (0, rows.mean())]:
+            objective.start_epoch(epoch)
+            torch.testing.assert_close(objective(features, head, target), wanted + centroid)
+        assert (weighted - rows.mean()).abs() > 0.01
+
+    @pytest.mark.parametrize(("share", "epochs", "first"), [(0.8, 30, 24), (0.8, 6, 5), (0.28, 25, 7), (0.0, 3, 0)])
+    def test_the_epoch_of_reweighting(self, share, epochs, first):
+        assert RunConfig(reweight="drw", reweight_from=share, epochs=epochs).reweighted_epoch == first
+
     def test_labels_are_not_looked_at_again(self, monkeypatch):
         built = []
         real = losses.build
@@ -188,6 +228,65 @@ class TestRun:
         }  # fmt: skip
         assert all(math.isfinite(value) for value in record.metrics.values())
         assert len(record.on_train.target) == 80
+
+    @pytest.mark.parametrize(
+        ("loss", "kind", "groups"),
+        [
+            ({"loss": "ldam", "scale": 5.0, "margin": 0.5}, "long_tailed", {"many", "medium", "few"}),
+            (
+                {"loss": "focal", "gamma": 1.0, "reweight": "drw", "epochs": 2, "reweight_from": 0.5},
+                "step",
+                {"many", "few"},
+            ),
+        ],
+    )
+    def test_an_imbalanced_run(self, loss, kind, groups):
+        config = RunConfig(**{**TINY, "limit_per_class": 40, **loss}, imbalance=kind, imbalance_ratio=10)
+        record = run.run(config, keep=True)
+        counts = data.corrupt.imbalanced_counts(kind, 40, 10, 10)
+        assert record.per_class["train_images"] == counts
+        assert len(record.on_train.target) == sum(counts)
+        test = record.on_test
+        right = test.scores.argmax(1) == test.target
+        accuracies = [float(right[test.target == label].double().mean()) for label in range(10)]
+        assert record.per_class["accuracy"] == pytest.approx(accuracies)
+        assert record.per_class["names"][0] == "T-shirt/top"
+        found = {name.removeprefix("accuracy_") for name in record.metrics if name.startswith("accuracy_")}
+        assert found == groups
+        few = data.corrupt.frequency_groups(counts)["few"]
+        assert record.metrics["accuracy_few"] == pytest.approx(sum(accuracies[j] for j in few) / len(few))
+        assert math.isfinite(record.metrics["ece"])
+
+    def test_label_noise_is_measured_against_both_labels(self):
+        config = RunConfig(**{**TINY, "limit_per_class": 20}, label_noise="pair", noise_rate=0.4)
+        record = run.run(config, keep=True)
+        clean = run.training_set(RunConfig(**{**TINY, "limit_per_class": 20})).labels
+        assert int((record.on_train.target != clean).sum()) == 80
+        found = record.on_train.scores.argmax(1)
+        assert record.metrics["train_accuracy_clean"] == pytest.approx(float((found == clean).double().mean()))
+        assert record.metrics["train_accuracy"] == pytest.approx(
+            float((found == record.on_train.target).double().mean())
+        )
+        again = run.training_set(dataclasses.replace(config, seed=1)).labels
+        assert not torch.equal(again, record.on_train.target)
+
+    def test_a_resumed_run_knows_that_it_reweighs(self, tmp_path):
+        config = RunConfig(
+            **{**TINY, "epochs": 3}, imbalance="step", imbalance_ratio=4, reweight="drw", reweight_from=0.3
+        )
+        straight = run.run(config)
+
+        def stop(record):
+            if record["epoch"] == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run.run(config, checkpoint=tmp_path / "c", on_epoch=stop)
+        resumed = run.run(config, checkpoint=tmp_path / "c")
+        assert resumed.history[2]["loss"] == straight.history[2]["loss"]
+        plain = run.run(dataclasses.replace(config, reweight=""))
+        assert plain.history[0]["loss"] == pytest.approx(straight.history[0]["loss"], rel=1e-6)
+        assert plain.history[2]["loss"] != pytest.approx(straight.history[2]["loss"], rel=1e-3)
 
     def test_rsm_alone_has_no_probabilities(self):
         assert math.isnan(run.run(RunConfig(**TINY, loss="sample_margin")).metrics["ece"])
@@ -265,6 +364,24 @@ class TestTables:
         grown = provenance.append(old, RunConfig(image_size=32).cells(), default)
         for index, config in enumerate([*rows, RunConfig(image_size=32)]):
             assert provenance.find(grown, config.cells(), default) == index
+
+    def test_tables_from_before_imbalance_and_noise_are_still_found(self):
+        """The committed tables have none of these columns."""
+        config = RunConfig(loss="normface", scale=10)
+        default = RunConfig().cells()
+        new = "gamma imbalance imbalance_ratio label_noise noise_rate reweight reweight_from"
+        old = provenance.append(pd.DataFrame(), config.cells(), default).drop(columns=new.split())
+        assert provenance.find(old, config.cells(), default) == 0
+        thinned = dataclasses.replace(config, imbalance="step", imbalance_ratio=10)
+        assert provenance.find(old, thinned.cells(), default) is None
+        grown = provenance.append(old, thinned.cells(), default)
+        assert [provenance.find(grown, c.cells(), default) for c in (config, thinned)] == [0, 1]
+
+    def test_a_row_is_added_once(self, tmp_path):
+        record = run.Record(RunConfig(), {"accuracy": 0.5}, [], run.environment(), 1.0)
+        for _ in range(2):
+            table = run.add_row(record, tmp_path / "t.csv")
+        assert len(table) == len(provenance.read_table(tmp_path / "t.csv")) == 1
 
     @given(
         lr=st.floats(1e-8, 1e3),

@@ -1,6 +1,6 @@
 """Measures on prototypes, cosines and predictions."""
 
-from nbs_lib.metrics.accuracy import topk_accuracy
+from nbs_lib.metrics.accuracy import class_accuracy, topk_accuracy
 from nbs_lib.metrics.bootstrap import bootstrap_mean, interval
 from nbs_lib.metrics.calibration import ReliabilityBins, expected_calibration_error, reliability_bins
 from nbs_lib.metrics.margins import (
@@ -37,6 +37,7 @@ __all__ = [
     "auc",
     "bootstrap_mean",
     "bootstrap_roc",
+    "class_accuracy",
     "class_margin",
     "class_margins",
     "expected_calibration_error",

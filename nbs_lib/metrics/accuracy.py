@@ -1,4 +1,4 @@
-"""Top-k accuracy."""
+"""Accuracy: top-k, and class by class."""
 
 import torch
 from torch import Tensor
@@ -29,9 +29,32 @@ def topk_accuracy(scores: Tensor, target: Tensor, k: int = 1, *, validate: bool 
     check_scores(scores, target, validate=validate)
     if len(target) == 0:
         raise ValueError("topk_accuracy: the batch is empty")
+    return float(_right(scores, target, k).double().mean())
+
+
+def class_accuracy(scores: Tensor, target: Tensor, *, validate: bool = True) -> Tensor:
+    """Share of the samples of each class whose highest score is that of their class; ties as in `topk_accuracy`.
+
+    Args:
+        scores: (N, K).
+        target: (N,) int64.
+        validate: check the range of ``target``, which waits for a GPU.
+
+    Returns:
+        float64 (K,); NaN for a class without samples.
+
+    Raises:
+        ValueError: shapes, dtypes or labels that do not fit.
+    """
+    check_scores(scores, target, validate=validate)
+    right = _right(scores, target, 1).double()
+    of_class = torch.bincount(target, minlength=scores.shape[1])
+    return torch.bincount(target, weights=right, minlength=scores.shape[1]) / of_class
+
+
+def _right(scores: Tensor, target: Tensor, k: int) -> Tensor:
     column = target.unsqueeze(1)
     own = scores.gather(1, column)
     # "not <=" rather than ">": NaN then stands above every number, and a target that is NaN below every class
     above = ~(scores <= own) | ((scores == own) & (torch.arange(scores.shape[1], device=scores.device) < column))
-    right = above.sum(1) < min(k, scores.shape[1])
-    return float(right.double().mean())
+    return above.sum(1) < min(k, scores.shape[1])

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbs_lib.metrics import topk_accuracy
+from nbs_lib.metrics import class_accuracy, topk_accuracy
 
 
 def loop_topk(scores, target, k):
@@ -59,3 +59,13 @@ def test_a_number_of_answers_that_makes_no_sense(k):
 def test_an_empty_batch_is_refused():
     with pytest.raises(ValueError, match="empty"):
         topk_accuracy(torch.empty(0, 3), torch.empty(0, dtype=torch.int64))
+
+
+def test_class_accuracy():
+    scores = torch.tensor([[2.0, 1, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [math.nan, 9, 0, 0]])
+    got = class_accuracy(scores, torch.tensor([0, 0, 0, 1, 0]))
+    assert got.dtype == torch.float64
+    assert got[:2].tolist() == [2 / 4, 0.0]  # ties go to the lower class, NaN is wrong
+    assert got[2:].isnan().all()
+    with pytest.raises(ValueError, match="label 4"):
+        class_accuracy(scores, torch.tensor([0, 0, 0, 1, 4]))
