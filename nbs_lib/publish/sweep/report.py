@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from nbs_lib.publish import dependencies, notebooks
+from nbs_lib.publish import notebooks
 from nbs_lib.publish.notebooks import NotebookError
 from nbs_lib.publish.sweep import plan, published, store, table
 from nbs_lib.publish.sweep.store import SweepError
@@ -50,7 +50,7 @@ def load(name: str, parent: Path | None = None) -> Sweep:
             raise SweepError(f"sweep {name} has no runs of its description yet: start it with `nbs sweep {name}`")
         sweep = Sweep(name, folder, kept, planned.title, missing=len(planned.points) - len(kept))
         source = planned.notebook
-    code = dependencies.code_digest(notebooks.read(source), root) if source else ""
+    code = store.code_of(source, root) if source else ""
     stale = {record["key"] for record in sweep.records if not store.current(record, code)}
     return replace(sweep, stale=stale, remarks=tuple(remarks))
 

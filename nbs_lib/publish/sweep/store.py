@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import nbs_lib
 from nbs_lib import claims, records
+from nbs_lib.publish import dependencies, notebooks
 from nbs_lib.publish.notebooks import NotebookError
 
 FORMAT = 1
@@ -96,8 +98,19 @@ def read(folder: Path, report: Callable[[str], None] | None = None) -> list[dict
 
 
 def current(record: dict[str, Any], code: str) -> bool:
-    """Whether a record was made by this code, as `nbs_lib.publish.dependencies.code_digest` names it."""
+    """Whether a record was made by this code, as `code_of` names it."""
     return record["code"] == code
+
+
+def code_of(notebook: Path, root: Path) -> str:
+    """Return the hash of today's code: the notebook, and what it imports of the package (see `package`)."""
+    return dependencies.code_digest(notebooks.read(notebook), package(root).parent)
+
+
+def package(root: Path) -> Path:
+    """Return the package that the notebooks of a repository import: its own, or the installed one."""
+    own = root / dependencies.PACKAGE
+    return own if own.is_dir() else Path(nbs_lib.__file__).parent
 
 
 def clear(folder: Path, key: str = "") -> None:
@@ -156,26 +169,27 @@ def harvest(notebook: Any) -> dict[str, Any]:
     return merged
 
 
-def snapshot(folder: Path, source: Path, package: Path, code: str) -> Path:
+def snapshot(folder: Path, source: Path, root: Path, code: str) -> Path:
     """Copy the notebook and the package it imports, so that runs do not see what is edited while the sweep goes on.
 
     Args:
         folder: the sweep's own folder.
         source: the notebook.
-        package: the folder ``nbs_lib``.
+        root: the repository.
         code: names the copy; other copies are removed.
 
     Returns:
         The folder with the notebook and ``nbs_lib``.
     """
-    kept = folder / "code" / code
+    kept = folder / "code" / code[:16]
     for old in (folder / "code").glob("*"):
         if old != kept:
             shutil.rmtree(old, ignore_errors=True)
     if not kept.is_dir():
-        temporary = kept.with_name(f".{code}.{os.getpid()}")
+        temporary = kept.with_name(f".{kept.name}.{os.getpid()}")
         try:
-            shutil.copytree(package, temporary / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+            skipped = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(package(root), temporary / dependencies.PACKAGE, ignore=skipped)
             shutil.copy(source, temporary)
             temporary.replace(kept)
         finally:
