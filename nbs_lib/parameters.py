@@ -32,11 +32,13 @@ class Spec:
         kind: the name of the type, for messages.
         problem: value -> what is wrong with it, or None.
         parse: text -> value; raises ValueError if the text is not of this type.
+        adapt: value of a notebook's cell -> the same value in this type; what does not fit stays as it is.
     """
 
     kind: str
     problem: Callable[[Any], str | None]
     parse: Callable[[str], Any]
+    adapt: Callable[[Any], Any] = lambda value: value
 
 
 def text() -> Spec:
@@ -101,7 +103,10 @@ def integer(low: int | None = None, high: int | None = None) -> Spec:
 
 
 def real(low: float | None = None, high: float | None = None) -> Spec:
-    """A finite real number between ``low`` and ``high``, both included; a float, so 1.0 and not 1."""
+    """A finite real number between ``low`` and ``high``, both included; a float, so 1.0 and not 1.
+
+    In a notebook a whole number becomes a float, because papermill turns ``-p lr 1`` into one.
+    """
 
     def problem(value: Any) -> str | None:
         if type(value) is float:
@@ -121,7 +126,10 @@ def real(low: float | None = None, high: float | None = None) -> Spec:
             raise ValueError(f"expected a real number, got {typed!r}")
         return value
 
-    return Spec("a real number", problem, parse)
+    def adapt(value: Any) -> Any:
+        return float(value) if type(value) is int and abs(value) < 2**53 else value
+
+    return Spec("a real number", problem, parse, adapt)
 
 
 def list_of(item: Spec, least: int = 1) -> Spec:
@@ -137,17 +145,21 @@ def list_of(item: Spec, least: int = 1) -> Spec:
     def parse(typed: str) -> list[Any]:
         return [item.parse(part.strip()) for part in typed.strip("[]()").split(",") if part.strip()]
 
-    return Spec(f"a list of {item.kind}", problem, parse)
+    def adapt(value: Any) -> Any:
+        return [item.adapt(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+    return Spec(f"a list of {item.kind}", problem, parse, adapt)
 
 
 KINDS: dict[str, Callable[..., Spec]] = {f.__name__: f for f in (text, one_of, boolean, integer, real, list_of)}
 
 
-def check(namespace: Mapping[str, Any], /, **specs: Spec) -> None:
+def check(namespace: dict[str, Any], /, **specs: Spec) -> None:
     """Raise unless the notebook's parameters are exactly those declared, each of its type and in its range.
 
     Call it in the cell after the one tagged ``parameters``, with ``globals()``. In a notebook only names that a
     parameters cell (or the one papermill injects) assigns are judged; in a plain mapping, every literal in it.
+    Whole numbers become floats there where reals are declared.
 
     Args:
         namespace: the notebook's ``globals()``.
@@ -157,6 +169,7 @@ def check(namespace: Mapping[str, Any], /, **specs: Spec) -> None:
         ParameterError: lists every problem: unknown names (with the closest declared one), missing names, wrong types
             (with how to write the value), values out of range.
     """
+    namespace.update({name: spec.adapt(namespace[name]) for name, spec in specs.items() if name in namespace})
     raise_problems(find_problems(_candidates(namespace, specs), specs))
 
 

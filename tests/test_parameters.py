@@ -29,7 +29,8 @@ def test_good_values_pass():
         ("seed", True, r"seed: expected a whole number, got True \(bool\)"),
         ("seed", -1, "seed: expected at least 0, got -1"),
         ("seed", "7", r"seed: expected a whole number, got '7' \(str\)"),
-        ("lr", 1, r"lr: expected a real number, got 1 \(int\); write 1.0"),
+        ("lr", 2**60, r"lr: expected a real number, got 1152921504606846976 \(int\)"),
+        ("lr", 11, "lr: expected at most 10.0, got 11.0"),
         ("lr", True, r"lr: expected a real number, got True \(bool\)"),
         ("lr", "1e-3", r"lr: .*YAML reads 1e-3 as text: write 0.001"),
         ("lr", "1e-7", r"lr: .*YAML reads 1e-7 as text: write 1.0e-07"),
@@ -41,12 +42,29 @@ def test_good_values_pass():
         ("dataset", 7, r"dataset: expected text, got 7 \(int\)"),
         ("scales", 10.0, "scales: expected a list of a real number, got 10.0"),
         ("scales", [], "scales: expected at least 1 values, got 0"),
-        ("scales", [10.0, 64], r"scales: entry 1: expected a real number, got 64 \(int\)"),
+        ("scales", [10.0, "64"], r"scales: entry 1: expected a real number, got '64' \(str\)"),
     ],
 )
 def test_bad_value(name, value, says):
     with pytest.raises(ParameterError, match=says):
         parameters.check({**GOOD, name: value}, **SPECS)
+
+
+def test_whole_numbers_become_reals_in_the_notebook():
+    """papermill's ``-p lr 1`` is an int; the notebook goes on with a float."""
+    space = {**GOOD, "lr": 1, "scales": [10, 64.0], "seed": 3}
+    parameters.check(space, **SPECS)
+    assert (space["lr"], space["scales"], space["seed"]) == (1.0, [10.0, 64.0], 3)
+    assert [type(x) for x in (space["lr"], *space["scales"], space["seed"])] == [float, float, float, int]
+
+
+def test_where_types_are_strict_a_whole_number_is_no_real():
+    """A file of parameters, and the notebook's own defaults."""
+    problems = parameters.find_problems({**GOOD, "lr": 1, "scales": [10.0, 64]}, SPECS)
+    assert problems == [
+        "lr: expected a real number, got 1 (int); write 1.0 (`nbs run -p` does so for you)",
+        "scales: entry 1: expected a real number, got 64 (int); write 64.0 (`nbs run -p` does so for you)",
+    ]
 
 
 def test_all_problems_at_once():
