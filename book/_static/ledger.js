@@ -1,4 +1,4 @@
-// The ledger's tables: filter by words and by verdict, sort by column. Without JavaScript they are plain tables.
+// The ledger's tables: filter by words and by verdict (tables.js sorts them). Without JavaScript they are plain tables.
 document.addEventListener("DOMContentLoaded", () => {
   const tables = [...document.querySelectorAll(".nbs-ledger table")];
   if (!tables.length) return;
@@ -27,28 +27,4 @@ document.addEventListener("DOMContentLoaded", () => {
   const holder = tables[0].closest("section");
   holder.parentElement.insertBefore(tools, holder);
   filter();
-
-  const order = new Intl.Collator("en", { numeric: true });
-  for (const table of tables) {
-    const body = table.tBodies[0];
-    const original = [...body.rows];
-    [...table.tHead.rows[0].cells].forEach((head, column) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.title = "sort";
-      button.append(...head.childNodes);
-      head.append(button);
-      button.addEventListener("click", () => {
-        // up, down, as in the paper
-        const next = { ascending: "descending", descending: "none" }[head.getAttribute("aria-sort")] || "ascending";
-        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-        if (next !== "none") head.setAttribute("aria-sort", next);
-        const text = (row) => row.cells[column].textContent.trim();
-        const sorted = [...original];
-        if (next !== "none") sorted.sort((a, b) => order.compare(text(a), text(b)));
-        if (next === "descending") sorted.reverse();
-        body.append(...sorted);
-      });
-    });
-  }
 });

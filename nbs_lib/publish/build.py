@@ -3,7 +3,7 @@
 Everything is made beside its place and renamed into it, so an interrupted build leaves the last good one:
 
     book/_build/executed/NAME.ipynb   the notebooks as they ran, each with the hash of all it depends on
-    book/_build/stage/                what Jupyter Book gets: the pages of book/, the executed notebooks, the ledger
+    book/_build/stage/                what Jupyter Book gets: the pages of book/, the executed notebooks, ledger, tables
     book/_build/html/                 the rendered book
 """
 
@@ -25,8 +25,9 @@ from urllib.parse import unquote
 import yaml
 from nbformat import NotebookNode, writes
 
-from nbs_lib import claims
-from nbs_lib.publish import dependencies, ledger, notebooks
+from nbs_lib import claims, records
+from nbs_lib.publish import comparison, comparison_page, dependencies, ledger, notebooks
+from nbs_lib.publish.sweep import published
 
 PAGES = (".md", ".ipynb", ".rst")
 DATA_FOLDERS = ("paper_tables", "results", "sweeps")  # their README.md are for the repository, not pages
@@ -147,10 +148,11 @@ def _sound(path: Path) -> NotebookNode:
 
 
 def stage(root: Path, executed: dict[str, NotebookNode]) -> dict[str, bytes]:
-    """Return the sources of the book, path to content: book/, the executed notebooks, the ledger, the configuration.
+    """Return the sources of the book, path to content: book/, the executed notebooks, pages made of them, _config.
 
     Raises:
-        BuildError: the table of contents names a page that is missing, or leaves one out; the ledger does not add up.
+        BuildError: the table of contents names a page that is missing, or leaves one out; the ledger does not add up; a
+            table of a paper or of recorded runs is damaged.
     """
     book = root / "book"
     staged: dict[str, bytes] = {}
@@ -161,32 +163,67 @@ def stage(root: Path, executed: dict[str, NotebookNode]) -> dict[str, bytes]:
             staged[name.as_posix()] = path.read_bytes()
     for stem, notebook in executed.items():
         staged[f"notebooks/{stem}.ipynb"] = writes(_without_records(notebook)).encode()
-    if (book / "claims.yml").is_file():
-        staged["ledger.md"] = _ledger_page(book, executed).encode()
+    entries, by_id = _verdicts(book, executed) if (book / "claims.yml").is_file() else ([], {})
+    if entries:
+        staged["ledger.md"] = _ledger_page(book, entries, by_id).encode()
+    if (book / "paper_tables").is_dir():
+        staged[f"{comparison_page.NAME}.md"] = _comparison_page(root, executed, entries, by_id).encode()
     staged["_config.yml"] = _config(root).encode()
     _check_contents(staged)
     return staged
 
 
 def _without_records(notebook: NotebookNode) -> NotebookNode:
-    """Drop the claims' records, which are in the ledger now: MyST-NB warns about every MIME type it does not know."""
+    """Drop the records of claims and reports: they are in the pages made of them now. A report keeps an id for links.
+
+    MyST-NB warns about every MIME type it does not know.
+    """
     notebook = copy.deepcopy(notebook)
-    for cell in notebooks.code_cells(notebook):
-        for output in cell.outputs:
-            output.get("data", {}).pop(claims.MIME, None)
+    outputs = [output for cell in notebooks.code_cells(notebook) for output in cell.outputs]
+    reports = 0
+    for output in outputs:
+        data = output.get("data", {})
+        data.pop(claims.MIME, None)
+        if data.pop(records.MIME, None) is not None:
+            reports += 1
+            data["text/html"] = f'<div id="{comparison.anchor(reports)}">{data.get("text/html", "")}</div>'
     return notebook
 
 
-def _ledger_page(book: Path, executed: dict[str, NotebookNode]) -> str:
-    guide = "guide/how_to_read.md"
+def _verdicts(
+    book: Path, executed: dict[str, NotebookNode]
+) -> tuple[list[ledger.Entry], dict[str, list[ledger.Found]]]:
+    """Read the statements, and bring the notebooks' verdicts to them."""
     try:
         entries = ledger.read_claims(book / "claims.yml")
         found = [verdict for stem, notebook in executed.items() for verdict in ledger.collect(notebook, stem)]
-        by_id = ledger.match(entries, found, set(executed))
+        return entries, ledger.match(entries, found, set(executed))
     except ledger.LedgerError as error:
         raise BuildError("\n".join(error.problems)) from None
+
+
+def _ledger_page(book: Path, entries: list[ledger.Entry], by_id: dict[str, list[ledger.Found]]) -> str:
+    guide = "guide/how_to_read.md"
     shown_guide = guide if (book / guide).is_file() else ""
     return ledger.page(entries, by_id, bibliography=book / "references.bib", guide=shown_guide)
+
+
+def _comparison_page(
+    root: Path,
+    executed: dict[str, NotebookNode],
+    entries: list[ledger.Entry],
+    by_id: dict[str, list[ledger.Found]],
+) -> str:
+    book, workbench = root / "book", root / "notebooks" / f"{published.WORKBENCH}.ipynb"
+    defaults = notebooks.parameter_defaults(notebooks.read(workbench)) if workbench.is_file() else None
+    try:
+        rows = comparison.compare(book, executed, defaults)
+    except comparison.ComparisonError as error:
+        raise BuildError("\n".join(error.problems)) from None
+    sweeps = [path.stem for path in sorted((book / "sweeps").glob("*.yaml"))]
+    return comparison_page.page(
+        rows, entries=entries, verdicts=by_id, sweeps=sweeps, bibliography=book / "references.bib"
+    )
 
 
 def _config(root: Path) -> str:

@@ -175,7 +175,7 @@ def page(
         guide: path of the page that explains the verdicts, if the book has one.
     """
     papers = list(dict.fromkeys(entry.paper for entry in entries))
-    verdicts = Counter(_verdict(by_id[entry.id]) for entry in entries)
+    verdicts = Counter(verdict(by_id[entry.id]) for entry in entries)
     checked = len(entries) - verdicts[claims.OPEN]
     lines = [
         "---",
@@ -190,14 +190,14 @@ def page(
         "",
         "| verdict | statements |",
         "|---|---:|",
-        *(f"| {_badge(word)} | {verdicts[word]} |" for word in claims.SIGNS if verdicts[word]),
+        *(f"| {badge(word)} | {verdicts[word]} |" for word in claims.SIGNS if verdicts[word]),
         "",
     ]
     for paper in papers:
         own = [entry for entry in entries if entry.paper == paper]
-        lines += [f"## {_paper_title(paper, bibliography)}", ""]
-        # The script beside the page (_static/ledger.js) turns this element into sorting and filtering.
-        lines += ['<div class="nbs-ledger">', ""]
+        lines += [f"## {paper_title(paper, bibliography)}", ""]
+        # The scripts beside the page (_static/tables.js, ledger.js) turn this element into sorting and filtering.
+        lines += ['<div class="nbs-ledger nbs-sortable">', ""]
         lines += ["| verdict | statement and evidence | where |", "|---|---|---|"]
         lines += [_row(entry, by_id[entry.id]) for entry in own]
         lines += ["", "</div>", ""]
@@ -208,7 +208,7 @@ def _row(entry: Entry, found: list[Found]) -> str:
     statement = f"**{_cell(entry.title)}.** {_cell(entry.statement)} <small>`{entry.id}`</small>"
     evidence = _evidence(entry, found)
     where = f"{_cell(html.escape(entry.where))}<br><small>{entry.kind}</small>"
-    return f"| {_badge(_verdict(found))} | {statement}<br>{evidence} | {where} |"
+    return f"| {badge(verdict(found))} | {statement}<br>{evidence} | {where} |"
 
 
 def _evidence(entry: Entry, found: list[Found]) -> str:
@@ -216,19 +216,25 @@ def _evidence(entry: Entry, found: list[Found]) -> str:
         return f"*{_cell(entry.open or f'to come in {entry.chapter}')}*"
     record = found[0].record
     shown = claims.Verdict(**{**record, **{k: _float(record[k]) for k in ("measured", "expected", "tolerance")}})
-    at = claims.anchor(entry.id)
-    places = list({(v.notebook, v.cell): v for v in found}.values())
-    links = ", ".join(f'<a href="notebooks/{v.notebook}.html#{at}">{v.notebook}, cell {v.cell}</a>' for v in places)
     # The evidence is plain text: nothing in it may turn into a formula or emphasis.
     text = _cell(html.escape(shown.evidence)).replace("$", "&#36;").replace("*", "&#42;").replace("_", "&#95;")
-    return f'<span class="nbs-evidence">{text}</span>{" " if text else ""}→ {links}'
+    return f'<span class="nbs-evidence">{text}</span>{" " if text else ""}→ {links(entry.id, found)}'
 
 
-def _verdict(found: list[Found]) -> str:
+def links(claim_id: str, found: list[Found]) -> str:
+    """Return links to the cells that judged a statement."""
+    places = {(one.notebook, one.cell): None for one in found}
+    address = {name: f"notebooks/{name}.html#{claims.anchor(claim_id)}" for name, _ in places}
+    return ", ".join(f'<a href="{address[name]}">{name}, cell {cell}</a>' for name, cell in places)
+
+
+def verdict(found: list[Found]) -> str:
+    """Return the word for what the notebooks found; "open" if none looked."""
     return found[0].record["verdict"] if found else claims.OPEN
 
 
-def _badge(word: str) -> str:
+def badge(word: str) -> str:
+    """Return a verdict as the pages show it: sign, word, and a colour at the side."""
     kind = "condition" if word == claims.CONDITIONAL else word.split()[0]
     return f'<span class="nbs-verdict nbs-verdict-{kind}">{claims.SIGNS[word]} {word}</span>'
 
@@ -242,7 +248,7 @@ def _float(value: float | str | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _paper_title(key: str, bibliography: Path | None) -> str:
+def paper_title(key: str, bibliography: Path | None) -> str:
     """Return 'First author et al. (year), title' from the bibliography, or the key where it has no such entry."""
     if bibliography is None or not bibliography.is_file():
         return key

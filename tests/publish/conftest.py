@@ -65,7 +65,7 @@ def build_tiny(tmp_path: Path, make_notebook: Callable[..., nbformat.NotebookNod
     book = tmp_path / "book"
     (tmp_path / "notebooks").mkdir()
     (book / "_static").mkdir(parents=True)
-    for name in ("ledger.js", "nbs.css"):
+    for name in ("ledger.js", "tables.js", "nbs.css"):
         shutil.copy(ROOT / "book" / "_static" / name, book / "_static")
     shutil.copy(ROOT / "book" / "_config.yml", book)
     (tmp_path / "requirements.txt").write_text("numpy==1\n")

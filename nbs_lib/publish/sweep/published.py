@@ -92,8 +92,11 @@ def publish(
         incomplete: publish although runs are missing, failed or stale.
 
     Raises:
-        SweepError: runs are missing, failed or stale, with their numbers; or the file cannot be written.
+        SweepError: runs are missing, failed or stale, with their numbers; ``nearest`` is in no table of a paper; the
+            file cannot be written.
     """
+    if nearest:
+        _check_nearest(root / "book" / "paper_tables", *nearest)
     stale = [record for record in sweep.records if record["key"] in sweep.stale and record["status"] == FINISHED]
     good = [r for r in sweep.records if r["status"] == FINISHED and (keep_stale or r["key"] not in sweep.stale)]
     unfinished = sum(record["status"] != FINISHED for record in sweep.records)
@@ -127,6 +130,14 @@ def publish(
         + (f" (before: {before})" if before else "")
         + (f"; {', '.join(told)}" if told else "")
     )
+
+
+def _check_nearest(folder: Path, name: str, dataset: str) -> None:
+    """Raise SweepError unless the paper's table has such a data set."""
+    table.choose("table of a paper", name, [path.stem for path in sorted(folder.glob("*.csv"))])
+    with (folder / f"{name}.csv").open(encoding="utf8", newline="") as file:
+        datasets = dict.fromkeys(row["dataset"] for row in csv.DictReader(file))
+    table.choose(f"data set in {name} called", dataset, list(datasets))
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, str]:
