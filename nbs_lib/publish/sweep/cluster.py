@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import signal
 import subprocess
 import urllib.request
 import warnings
@@ -39,6 +40,13 @@ class Cluster:
     client: distributed.Client
     devices: list[str]
     notes: list[str]
+
+
+class _NoInterrupt(distributed.WorkerPlugin):
+    """Ctrl-C reaches every process of a terminal; our workers leave it to the driver, which ends them in order."""
+
+    def setup(self, worker: Any) -> None:
+        signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 
 @contextlib.contextmanager
@@ -119,6 +127,7 @@ def _start(jobs: int | None, resources: Resources, stack: contextlib.ExitStack) 
     )
     stack.callback(local.close, timeout=5)
     client = stack.enter_context(distributed.Client(local))
+    client.register_plugin(_NoInterrupt())
     notes = [f"{jobs} run{'s' * (jobs > 1)} at once, {resources.threads} thread{'s' * (resources.threads > 1)} each"]
     if jobs > fitting:
         notes.append(f"note: {fitting} would fit on this machine's {CPU_COUNT} cores, memory and GPUs")

@@ -168,7 +168,9 @@ def _walk(node: Any, place: Place, lines: dict[Place, int], problems: Problems) 
         for name, value in node.value:
             inner = (*place, str(name.value))
             if inner in lines:
-                problems.append((inner, f"is there twice, first in line {lines[inner]}"))
+                again = name.start_mark.line + 1
+                problems.append((inner, f"is there twice, and again in line {again}"))
+                continue
             lines[inner] = name.start_mark.line + 1
             _walk(value, inner, lines, problems)
     elif isinstance(node, yaml.SequenceNode):
@@ -240,7 +242,7 @@ def _points(description: Description, source: Path, problems: Problems) -> list[
     excluded = _excluded(description, specs, varying, problems)
     sizes = [len(rows) for _, rows in axes]
     if _product(sizes) > MOST_POINTS:
-        problems.append((("grid",), f"makes {_product(sizes):,} points, more than {MOST_POINTS:,}"))
+        problems.append(((), f"makes {_product(sizes):,} points, more than {MOST_POINTS:,}"))
     if problems:
         return []
     points, used = [], set()
