@@ -29,6 +29,7 @@ RUN_PARTS = (
     "train.py",
     "config.py",
     "run.py",
+    "recognition.py",
 )
 """Files and folders of the package that decide the numbers of a training run."""
 COLUMNS = ("dataset", "loss", "seed", "status")

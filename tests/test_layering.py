@@ -20,7 +20,10 @@ MAY_IMPORT = {
     "train": BELOW_ALL | {"data", "metrics", "checkpoints", "progress", "evaluation"},
     "plots": BELOW_ALL | {"metrics"},
     "config": BELOW_ALL | GROUND | {"train"},
-    "run": BELOW_ALL | GROUND | {"theory", "train", "config"},
+    "mixup": BELOW_ALL | {"train"},
+    "run": BELOW_ALL | GROUND | {"theory", "train", "config", "mixup"},
+    "two_stage": BELOW_ALL | GROUND | {"train", "run"},
+    "recognition": BELOW_ALL | GROUND | {"train", "config", "run"},
     # The publishing wing executes notebooks and reads what they leave; it knows nothing of the science.
     # Only a sweep's figures reach for `plots`, whose room draws the numbers it is given and computes none: one look of
     # the book, in one place (`test_only_the_figures_of_a_sweep_know_the_plots`).

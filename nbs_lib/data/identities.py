@@ -104,12 +104,12 @@ def open_set(whole: ImageSet, train: int, seed: int = 0) -> OpenSet:
     return OpenSet(known, views, views)
 
 
-def garments(train: int = 100, test: int = 100, views: int = 12, seed: int = 0) -> OpenSet:
+def garments(train: int = 200, test: int = 60, views: int = 12, seed: int = 0) -> OpenSet:
     """Single garments as identities, each photographed again and again, made from ``fashion_mini``.
 
     An identity is *one image* of Fashion-MNIST, not its class: two T-shirts are two identities. Each of its views is
-    turned by up to 20 degrees, scaled by 0.8 to 1.2, moved by up to 3 pixels, made darker or brighter by up to 40 %,
-    loses a square of 8 x 8 pixels and gets noise. The first camera leans by 10 degrees to one side; the second, which
+    turned by up to 8 degrees, scaled by 0.9 to 1.1, moved by up to 2 pixels, made darker or brighter by up to 30 %,
+    loses a square of 6 x 6 pixels and gets noise. The first camera leans by 4 degrees to one side; the second, which
     takes every other view, leans to the other and is out of focus. Training identities are training images of the set,
     the others test images; all ten classes alike.
 
@@ -152,15 +152,15 @@ def _photograph(images: Tensor, cameras: Tensor, generator: torch.Generator) -> 
     def between(low: float, high: float, *shape: int) -> Tensor:
         return low + (high - low) * torch.rand(count, *shape, generator=generator)
 
-    angle = torch.deg2rad(between(-20, 20) + torch.where(cameras == 1, -10.0, 10.0))
-    size, move = between(0.8, 1.2), between(-6 / side, 6 / side, 2)  # the grid is 2 wide: 3 pixels are 6 / side
+    angle = torch.deg2rad(between(-8, 8) + torch.where(cameras == 1, -4.0, 4.0))
+    size, move = between(0.9, 1.1), between(-4 / side, 4 / side, 2)  # the grid is 2 wide: 2 pixels are 4 / side
     turn = torch.stack((angle.cos(), -angle.sin(), angle.sin(), angle.cos()), 1).view(-1, 2, 2) / size.view(-1, 1, 1)
     grid = F.affine_grid(torch.cat((turn, move.unsqueeze(2)), 2), list(images.shape), align_corners=False)
     seen = F.grid_sample(images, grid, align_corners=False)
     blurred = F.avg_pool2d(seen, 3, stride=1, padding=1)
-    seen = torch.where((cameras == 1).view(-1, 1, 1, 1), blurred, seen) * between(0.6, 1.4, 1, 1, 1)
-    corner, pixel = torch.randint(side - 8, (count, 2, 1), generator=generator), torch.arange(side)
-    rows, columns = ((pixel >= corner[:, i]) & (pixel < corner[:, i] + 8) for i in (0, 1))
+    seen = torch.where((cameras == 1).view(-1, 1, 1, 1), blurred, seen) * between(0.7, 1.3, 1, 1, 1)
+    corner, pixel = torch.randint(side - 6, (count, 2, 1), generator=generator), torch.arange(side)
+    rows, columns = ((pixel >= corner[:, i]) & (pixel < corner[:, i] + 6) for i in (0, 1))
     seen = seen.masked_fill((rows.unsqueeze(2) & columns.unsqueeze(1)).unsqueeze(1), 0.0)
     noisy = seen + 0.05 * torch.randn(seen.shape, generator=generator)
     return (noisy.clamp(0, 1) * 255).round().to(torch.uint8)
