@@ -125,6 +125,7 @@ class Outcome:
         query: features of the queries (Q, d), if they were to be kept.
         gallery: features of the gallery; the same tensor where queries and gallery are the same images.
         backbone: the trained network, if it was to be kept.
+        head: the trained head, if it was to be kept.
     """
 
     trial: Trial
@@ -138,6 +139,7 @@ class Outcome:
     query: Tensor | None = field(default=None, repr=False)
     gallery: Tensor | None = field(default=None, repr=False)
     backbone: nn.Module | None = field(default=None, repr=False)
+    head: nn.Module | None = field(default=None, repr=False)
 
     def row(self) -> dict[str, Any]:
         """One line of a result table, as :meth:`nbs_lib.run.Record.row`."""
@@ -219,6 +221,7 @@ def run(trial: Trial, *, keep: bool = False, task: OpenSet | None = None, progre
         }
         if keep:
             outcome.task, outcome.query, outcome.gallery, outcome.backbone = task, query, gallery, backbone
+            outcome.head = head
     except train.TrainingDiverged as error:
         outcome.status, outcome.note = "diverged", str(error)
     finally:
@@ -251,6 +254,20 @@ def measure(task: OpenSet, query: Tensor, gallery: Tensor, fars: Sequence[float]
     ranks = ranking(task, query, gallery)
     found |= {"map": ranks.mean_average_precision} | {f"rank_{k}": ranks.cmc(k) for k in (1, 5, 10)}
     return found | {"queries": ranks.queries, "skipped_queries": ranks.skipped}
+
+
+def verify(outcome: Outcome, pairs: faces.FacePairs) -> metrics.FoldAccuracy:
+    """Ten-fold accuracy of a kept network on a list of pairs, its images sized and normalised like the training set.
+
+    Raises:
+        DataError: an image of the list cannot be read.
+        ValueError: the outcome was not kept.
+    """
+    if outcome.task is None or outcome.backbone is None or outcome.head is None:
+        raise ValueError("verify needs an outcome with its network: run(..., keep=True)")
+    features = train.evaluate(outcome.backbone, outcome.head, pairs.images(outcome.task.train)).features
+    scores = metrics.pair_scores(features, pairs.first, pairs.second)
+    return metrics.fold_accuracy(scores, pairs.genuine, pairs.folds)
 
 
 def run_all(

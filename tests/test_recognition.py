@@ -8,8 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from nbs_lib import data, recognition
+from nbs_lib import data, recognition, train
 from nbs_lib.data.identities import OpenSet, garments
+from nbs_lib.metrics import pair_scores
 from nbs_lib.recognition import Trial
 from nbs_lib.run import RunConfig
 
@@ -97,6 +98,34 @@ class TestRun:
         before = torch.get_num_threads()
         recognition.run(quick(threads=before + 1), task=task)
         assert torch.get_num_threads() == before
+
+
+class TestVerify:
+    def test_garments_as_a_list_of_pairs(self, task, tmp_path):
+        """The views written as files and listed as AgeDB's pairs: every genuine pair of odd views, as many others."""
+        views = task.query
+        for row, image in enumerate(views.images.images):
+            Image.fromarray(image[0].numpy()).save(tmp_path / f"{row}.png")
+        lines = [f"{4 * k}.png {4 * k + 1}.png 1" for k in range(20)]
+        lines += [f"{4 * k}.png {(4 * k + 41) % 80}.png 0" for k in range(20)]
+        (tmp_path / "list.txt").write_text("\n".join(lines))
+        outcome = recognition.run(quick(epochs=6, loss="normface", scale=10.0), task=task, keep=True)
+        pairs = data.faces.read_pairs("agedb", tmp_path / "list.txt", tmp_path)
+        found = recognition.verify(outcome, pairs)
+        assert len(found.accuracy) == 10
+        assert found.mean > 0.6
+        # the images went through the same network as the views themselves
+        scores = pair_scores(outcome.query, torch.arange(20) * 4, torch.arange(20) * 4 + 1)
+        again = pair_scores(
+            train.evaluate(outcome.backbone, outcome.head, pairs.images(task.train)).features,
+            pairs.first[:20],
+            pairs.second[:20],
+        )
+        assert torch.allclose(scores, again, atol=1e-6)
+
+    def test_needs_the_network(self, task):
+        with pytest.raises(ValueError, match=r"keep=True"):
+            recognition.verify(recognition.run(quick(), task=task), None)
 
 
 class TestTable:

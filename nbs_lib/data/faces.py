@@ -6,7 +6,7 @@ MS-Celeb-1M and the sets cut from it (MS1MV2, MS1MV3) were withdrawn by their au
 import io
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,10 +153,9 @@ def read_pairs(form: str, listed: str | Path, images: str | Path) -> FacePairs:
         DataError: no such list, a line that is not of the form, an image that is not there, fewer than ten pairs of a
             kind; names list and line.
     """
-    forms = {"lfw": _lfw_rows, "calfw": _two_line_rows, "cplfw": _two_line_rows, "agedb": _label_rows}
-    if form not in forms:
-        raise ValueError(f"form must be one of {', '.join(map(repr, forms))}, got {form!r}")
-    return _gather(form, list(forms[form](Path(listed).expanduser())), Path(images).expanduser())
+    if form not in FORMS:
+        raise ValueError(f"form must be one of {', '.join(map(repr, FORMS))}, got {form!r}")
+    return _gather(form, list(FORMS[form](Path(listed).expanduser())), Path(images).expanduser())
 
 
 def cfp(root: str | Path, protocol: str = "FP") -> FacePairs:
@@ -183,6 +182,29 @@ def cfp(root: str | Path, protocol: str = "FP") -> FacePairs:
                 rows.append((left[words[0]], right[words[1]], same, where))
                 folds.append(fold)
     return _gather(f"cfp_{protocol.lower()}", rows, base, torch.tensor(folds))
+
+
+def pairs_by_name(name: str) -> FacePairs:
+    """Pairs by a text that comes from a notebook's parameter.
+
+    Args:
+        name: "lfw_pairs" (torchvision), "cfp_fp:FOLDER", "cfp_ff:FOLDER", or "FORM:LIST:IMAGES" with a form of
+            :func:`read_pairs`, such as "calfw:pairs_CALFW.txt:aligned".
+
+    Raises:
+        ValueError: another text.
+        DataError: as the readers.
+    """
+    kind, *places = name.split(":")
+    if name == "lfw_pairs":
+        return lfw_pairs()
+    if kind in ("cfp_fp", "cfp_ff") and len(places) == 1 and places[0]:
+        return cfp(places[0], kind[-2:].upper())
+    if kind in FORMS and len(places) == 2 and all(places):
+        return read_pairs(kind, *places)
+    raise ValueError(
+        f"pairs must be lfw_pairs, cfp_fp:FOLDER, cfp_ff:FOLDER or {'|'.join(FORMS)}:LIST:IMAGES, got {name!r}"
+    )
 
 
 def _lines(path: Path, sep: str | None = None) -> Iterator[tuple[list[str], str]]:
@@ -263,3 +285,12 @@ def _tenths(genuine: Tensor) -> Tensor:
         count = int(kind.sum())
         folds[kind] = torch.arange(count) * FOLDS // count
     return folds
+
+
+FORMS: dict[str, Callable[[Path], Iterator[Row]]] = {
+    "lfw": _lfw_rows,
+    "calfw": _two_line_rows,
+    "cplfw": _two_line_rows,
+    "agedb": _label_rows,
+}
+"""Reader of each text format of :func:`read_pairs`."""

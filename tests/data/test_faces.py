@@ -175,6 +175,16 @@ class TestPairLists:
         with pytest.raises(ValueError, match=r"form must be one of 'lfw'.*got 'ijbc'"):
             faces.read_pairs("ijbc", folder / "pairs.txt", folder)
 
+    def test_by_name(self, folder):
+        listed(folder, lfw_lines())
+        found = faces.pairs_by_name(f"lfw:{folder}/pairs.txt:{folder}")
+        assert (found.name, len(found.genuine)) == ("lfw", 20)
+
+    @pytest.mark.parametrize("name", ["", "lfw", "lfw:list", "lfw::", "cfp_fp:", "cfp:x", "ijbc:a:b", "lfw_pairs:x"])
+    def test_names_that_say_too_little(self, name):
+        with pytest.raises(ValueError, match=r"pairs must be lfw_pairs, cfp_fp:FOLDER.*lfw\|calfw\|cplfw\|agedb:LIST"):
+            faces.pairs_by_name(name)
+
 
 def write_cfp(root, folds=10):
     """Two frontal and one profile image; a same and a diff pair in each fold."""
@@ -195,6 +205,11 @@ def write_cfp(root, folds=10):
 
 
 class TestCfp:
+    def test_by_name(self, tmp_path):
+        write_cfp(tmp_path)
+        assert faces.pairs_by_name(f"cfp_fp:{tmp_path}").name == "cfp_fp"
+        assert faces.pairs_by_name(f"cfp_ff:{tmp_path}").name == "cfp_ff"
+
     @pytest.mark.parametrize(("protocol", "kinds"), [("FP", ("frontal", "profile")), ("FF", ("frontal", "frontal"))])
     def test_reads_its_own_layout(self, tmp_path, protocol, kinds):
         found = faces.cfp(write_cfp(tmp_path), protocol)
