@@ -14,14 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from nbs_lib import data, heads, losses, metrics, models, provenance, train
-from nbs_lib.config import LOSSES, RunConfig, paper_config, quick_config, table_configs
+from nbs_lib.config import LOSSES, RunConfig, loss_settings, paper_config, quick_config, table_configs
 from nbs_lib.data import corrupt
+from nbs_lib.mixup import Mixup
 from nbs_lib.provenance import environment
 from nbs_lib.theory.packing import simplex_etf
 
 __all__ = [
-    "LOSSES", "Objective", "Record", "RunConfig", "add_row", "build_networks", "build_objective", "environment",
-    "paper_config", "quick_config", "run", "run_all", "table_configs", "training_set",
+    "LOSSES", "Objective", "Record", "RunConfig", "add_row", "augmentation", "build_networks", "build_objective",
+    "environment", "loss_settings", "measure", "paper_config", "quick_config", "run", "run_all", "table_configs",
+    "training_set",
 ]  # fmt: skip
 
 
@@ -187,6 +189,28 @@ def _measure_classes(record: Record, test: train.Evaluation, fitted: train.Evalu
         record.metrics["train_accuracy_clean"] = metrics.topk_accuracy(fitted.scores, images.clean_labels.cpu())
 
 
+def measure(
+    record: Record,
+    backbone: nn.Module,
+    head: nn.Module,
+    train_set: data.sets.Batches,
+    test_set: data.sets.Batches,
+    *,
+    keep: bool = False,
+) -> None:
+    """Fill in the metrics and per_class of ``record`` from trained networks; with ``keep``, the networks too."""
+    test, fitted = (train.evaluate(backbone, head, part) for part in (test_set, train_set))
+    record.metrics = _measure(record.config, test, fitted)
+    _measure_classes(record, test, fitted, train_set)
+    if keep:
+        record.on_test, record.on_train, record.backbone, record.head = test, fitted, backbone, head
+
+
+def augmentation(config: RunConfig) -> data.Augment:
+    """What happens to the training images at random."""
+    return data.Augment(crop_pad=config.crop_pad, flip=config.flip, shift=config.shift)
+
+
 def _watch(head: nn.Module, on_epoch: Callable[[dict[str, Any]], None] | None) -> Callable[[dict[str, Any]], None]:
     """Add the margins of the prototypes to the record of each epoch (Zhou et al. 2022, figs. 1 and 7)."""
 
@@ -242,14 +266,15 @@ def run(
         shared = (
             "epochs batch_size lr optimizer momentum nesterov weight_decay schedule warmup seed device precision clip"
         )
+        mixed = Mixup(backbone, config.mixup) if config.mixup else None
         try:
             history = train.fit(
-                backbone,
+                mixed or backbone,
                 head,
-                objective,
+                mixed.blend(objective) if mixed else objective,
                 train_set,
                 **{name: getattr(config, name) for name in shared.split()},
-                augment=data.Augment(crop_pad=config.crop_pad, flip=config.flip, shift=config.shift),
+                augment=augmentation(config),
                 checkpoint=checkpoint,
                 identity=repr(config.cells() | {"device": ""}),
                 before_epoch=objective.start_epoch,
@@ -259,11 +284,8 @@ def run(
         except train.TrainingDiverged as error:
             record.status, record.note = "diverged", str(error)
         else:
-            test, fitted = (train.evaluate(backbone, head, part) for part in (test_set, train_set))
-            record.metrics, record.history = _measure(config, test, fitted), history.epochs
-            _measure_classes(record, test, fitted, train_set)
-            if keep:
-                record.on_test, record.on_train, record.backbone, record.head = test, fitted, backbone, head
+            record.history = history.epochs
+            measure(record, backbone, head, train_set, test_set, keep=keep)
     record.wall_time = time.perf_counter() - started
     return record
 
