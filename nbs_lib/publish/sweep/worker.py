@@ -59,6 +59,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         outcome = _attempt(job)
         error = outcome["error"]
         if outcome.get("errno") in _NO_ROOM:
+            store.failed_path(folder, job["key"]).unlink(missing_ok=True)  # half a notebook, which fills the disk
             raise SweepError(f"cannot write {folder}: {error['message']}")
         if not outcome.get("transient") or job["attempts"] >= ATTEMPTS:
             break

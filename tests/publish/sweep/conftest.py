@@ -30,7 +30,7 @@ from nbs_lib.parameters import integer, list_of, one_of, real, text
 
 parameters.check(
     globals(),
-    act=one_of("report", "raise", "kill", "kill once", "kill worker once", "fork", "fill memory", "fill disk"),
+    act=one_of("report", "raise", "kill once", "fork", "fill memory", "fill disk"),
     lr=real(0.0, 10.0),
     scales=list_of(real()),
     pause=real(0.0),
@@ -44,21 +44,15 @@ import subprocess
 import time
 from pathlib import Path
 
-import psutil
-
 lines = Path(log).read_text().splitlines() if log and Path(log).exists() else []
 if log:
     with open(log, "a") as file:
         print(seed, file=file)
-first = str(seed) not in lines
+first = not lines
 if act == "raise":
     raise ValueError(f"seed {seed} is unlucky")
-if act == "kill" or (act == "kill once" and first):
+if act == "kill once" and first:
     os.kill(os.getpid(), signal.SIGKILL)
-if act == "kill worker once" and first:
-    # this kernel's parent is the run, whose parent is the Dask worker
-    psutil.Process().parent().parent().kill()
-    time.sleep(60)
 if act == "fork":
     subprocess.Popen(["sleep", "60"], start_new_session=True)
 if act == "fill memory":
@@ -111,8 +105,16 @@ def make_job(clone: Path, describe: Callable[..., Path]) -> Callable[..., dict[s
         (point,) = made.points
         return {
             **{name: getattr(point, name) for name in ("key", "parameters", "varied", "seed")},
-            **{"sweep": "small", "notebook": "13_small", "source": str(source), "folder": str(folder)},
-            **{"root": str(clone), "commit": "", "dirty": False, "code": code, "attempts": 0, "devices": []},
+            "sweep": "small",
+            "notebook": "13_small",
+            "source": str(source),
+            "folder": str(folder),
+            "root": str(clone),
+            "commit": "",
+            "dirty": False,
+            "code": code,
+            "attempts": 0,
+            "devices": [],
             "sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
             "resources": made.resources.model_dump(),
             "topic": "test",
@@ -128,7 +130,12 @@ class Nbs:
         self.root, self.started = root, []
 
     def start(self, *arguments: str) -> subprocess.Popen:
-        command = [sys.executable, "-c", "from nbs_lib.cli import app\nif __name__ == '__main__':\n    app()", *arguments]
+        command = [
+            sys.executable,
+            "-c",
+            "from nbs_lib.cli import app\nif __name__ == '__main__':\n    app()",
+            *arguments,
+        ]
         pipe = subprocess.PIPE
         self.started.append(
             subprocess.Popen(command, cwd=self.root, stdout=pipe, stderr=pipe, text=True, start_new_session=True)

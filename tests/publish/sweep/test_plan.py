@@ -152,5 +152,5 @@ def test_find(clone, describe, tmp_path):
     assert plan.find(file) == file
     with pytest.raises(NotebookError, match=r"no sweep smal in .*; there are: small"):
         plan.find("smal")
-    with pytest.raises(NotebookError, match="no sweep a/b.yaml: there is no such file"):
+    with pytest.raises(NotebookError, match=r"no sweep a/b\.yaml: there is no such file"):
         plan.find("a/b.yaml")

@@ -83,7 +83,10 @@ def test_one_driver_at_a_time(tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SweepError, match=r"cannot write .*file/small: Not a directory"), store.lock(tmp_path / "file/small"):
+    with (
+        pytest.raises(SweepError, match=r"cannot write .*file/small: Not a directory"),
+        store.lock(tmp_path / "file/small"),
+    ):
         pass
 
 
