@@ -117,7 +117,7 @@ def compare(book: Path, executed: Mapping[str, NotebookNode], defaults: Mapping[
     Args:
         book: folder with ``paper_tables`` and ``results``.
         executed: the notebooks as they ran, by stem.
-        defaults: the workbench's parameters, to write the commands; without them there are none.
+        defaults: the workbench's parameters, to write the commands with; there are none without.
 
     Raises:
         ComparisonError: a file is damaged (names file and line), a reported row names no number of a paper (names
@@ -321,13 +321,14 @@ def _stated(cells: Any, table: Lookup, place: str, problems: list[str], **where:
 
 
 def _command(cells: Mapping[str, str], defaults: Mapping[str, Any] | None) -> str:
-    """Write what repeats a run: the workbench with the parameters that are not its defaults."""
-    if defaults is None:
+    """Write what repeats a run: the workbench with the parameters that are not its defaults; empty if it cannot."""
+    given = published.parameters_of(cells)
+    beyond = [name for name, text in given.items() if name not in (defaults or {}) and _number(text) != 0]
+    if not defaults or beyond:
         return ""
-    given = {
-        name: text for name, text in published.parameters_of(cells).items() if not _same(text, defaults.get(name, ""))
-    }
-    words = [f"-p {name} {text if text else repr(text)}" for name, text in given.items()]
+    words = [
+        f"-p {name} {text}" for name, text in given.items() if name in defaults and not _same(text, defaults[name])
+    ]
     return " ".join(["nbs run 90", *words, "-o out/"])
 
 

@@ -205,7 +205,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str = 
     lines += [f"<caption>{caption}</caption>"] if caption else []
     lines += ["<thead><tr>", *(f'<th scope="col">{head}</th>' for head in heads), "</tr></thead><tbody>"]
     for row in rows:
-        keys = ["" if key is None else f' data-value="{key!r}"' for _, key in row]
+        keys = ["" if key is None else f' data-value="{key:.9g}"' for _, key in row]
         cells = [f"<td{key}>{text}</td>" for (text, _), key in zip(row, keys, strict=True)]
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return "\n".join([*lines, "</tbody></table></div>"])

@@ -39,15 +39,15 @@ def method(cells: Mapping[str, Any]) -> str:
 
     Tables 1 and 5 give the scale, Table 6 the weight of the zero centroid and no scale. What these names leave out is
     added only where it differs from the paper's: other margins, another scale on imbalanced data, fixed prototypes,
-    smoothed labels, deferred re-weighting.
+    smoothed labels, mixup, deferred re-weighting.
 
     Args:
         cells: the fields of a run's configuration, or a row of its table.
     """
     loss, imbalanced = cells["loss"], _given(cells.get("imbalance"))
-    scale, margin, gamma, centre, weight, smoothing = (
+    scale, margin, gamma, centre, weight, smoothing, mixup = (
         _number(cells, name)
-        for name in ("scale", "margin", "focal_gamma", "zero_centroid", "sample_margin", "label_smoothing")
+        for name in ("scale", "margin", "gamma", "zero_centroid", "sample_margin", "label_smoothing", "mixup")
     )
     if loss == "sample_margin":
         return "Rsm"
@@ -60,8 +60,7 @@ def method(cells: Mapping[str, Any]) -> str:
         details.append(f"m = {margin:g}")
     if gamma is not None and loss == "focal" and gamma != 1:
         details.append(f"γ = {gamma:g}")
-    if smoothing:
-        details.append(f"smoothing {smoothing:g}")
+    details += [f"{what} {size:g}" for what, size in (("smoothing", smoothing), ("mixup", mixup)) if size]
     if _given(cells.get("freeze_prototypes")):
         details.append(f"fixed {cells['freeze_prototypes']}")
     name = _NAMES.get(loss, loss) + (f" ({', '.join(details)})" if details else "")
@@ -70,12 +69,13 @@ def method(cells: Mapping[str, Any]) -> str:
     return " + ".join(terms + (["DRW"] if cells.get("reweight") == "drw" else []))
 
 
-def printed(table: str, dataset: str) -> pd.DataFrame:
+def printed(table: str, dataset: str, setting: str = "") -> pd.DataFrame:
     """Read a table of the paper, one row a method: accuracy in percent, class_margin in degrees, mean_sample_margin.
 
     Args:
         table: file in ``book/paper_tables`` without its ending, such as ``margins_table5``.
         dataset: as the paper writes it, such as ``MNIST``.
+        setting: where the table has several for the data set, such as ``step rho=100``.
 
     Returns:
         Rows in the paper's order; no rows outside a clone of the repository, or if the paper has none for ``dataset``.
@@ -84,7 +84,7 @@ def printed(table: str, dataset: str) -> pd.DataFrame:
     if folder is None:
         return pd.DataFrame(columns=list(MEASURES.values()), dtype=float)
     cells = pd.read_csv(folder / "paper_tables" / f"{table}.csv")
-    cells = cells[cells["dataset"] == dataset]
+    cells = cells[(cells["dataset"] == dataset) & ((cells["setting"] == setting) | (setting == ""))]
     order = cells["method"].drop_duplicates()
     wide = cells.pivot(index="method", columns="metric", values="value").rename(columns=MEASURES)
     return wide.reindex(index=order, columns=list(MEASURES.values())).astype(float)

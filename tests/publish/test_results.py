@@ -21,6 +21,17 @@ from nbs_lib.publish import results
         ({"loss": "normface", "scale": 10, "freeze_prototypes": "simplex"}, "NormFace (s = 10, fixed simplex)"),
         ({"loss": "lm_softmax", "scale": 20.0, "sample_margin": 0.0}, "LM-Softmax (s = 20)"),
         ({"loss": "sample_margin", "sample_margin": 0.0}, "Rsm"),
+        ({"loss": "arcface", "scale": 64.0, "margin": 0.1, "zero_centroid": 2.0}, "ArcFace (s = 64) + 2Rw"),
+        ({"loss": "ce", "label_smoothing": 0.1, "mixup": 0.2}, "CE (smoothing 0.1, mixup 0.2)"),
+        ({"loss": "focal", "gamma": 2.0}, "Focal (γ = 2)"),
+        ({"loss": "ce", "imbalance": "step"}, "CE"),
+        ({"loss": "focal", "imbalance": "step", "gamma": 1.0}, "Focal"),
+        ({"loss": "ce", "imbalance": "step", "zero_centroid": "5.0"}, "CE (λ = 5)"),
+        ({"loss": "normface", "imbalance": "long_tailed", "scale": 5.0, "zero_centroid": 0.0}, "NormFace (λ = 0)"),
+        ({"loss": "ldam", "imbalance": "long_tailed", "scale": 5, "margin": 0.5, "zero_centroid": 2}, "LDAM (λ = 2)"),
+        ({"loss": "cosface", "imbalance": "step", "scale": 5.0, "margin": 0.35}, "CosFace (λ = 0)"),
+        ({"loss": "cosface", "imbalance": "step", "scale": 10.0, "margin": 0.1}, "CosFace (λ = 0, s = 10, m = 0.1)"),
+        ({"loss": "ldam", "imbalance": "step", "scale": 5, "margin": 0.5, "reweight": "drw"}, "LDAM (λ = 0) + DRW"),
     ],
 )
 def test_a_run_has_the_name_of_the_paper(cells, name):
@@ -35,6 +46,18 @@ def test_every_row_of_the_sweep_that_the_paper_has_is_found_under_its_name():
     missing = {name for name in names if name not in paper.index}
     assert missing == {f"LM-Softmax (s = {s})" for s in (5, 10, 20, 40, 64)}
     assert len(names) - len(missing) == 32
+
+
+def test_the_runs_of_the_imbalanced_tables_are_found_under_their_names():
+    margins = {"cosface": 0.35, "arcface": 0.1, "normface": None, "ldam": 0.5, "lm_softmax": None}
+    runs = [
+        {"loss": loss, "scale": 5.0, "margin": m, "zero_centroid": w}
+        for loss, m in margins.items()
+        for w in (0, 1, 2, 5, 10, 20)
+    ]
+    runs += [{"loss": "ce"}, {"loss": "focal", "gamma": 1.0}]
+    names = {results.method(run | {"imbalance": "long_tailed"}) for run in runs}
+    assert names == set(results.printed("margins_table6", "Imbalanced CIFAR-10", "step rho=10").index)
 
 
 def test_the_printed_table_keeps_values_and_order():

@@ -43,10 +43,18 @@ FIELDS = {
     "precision": "precision",
     "threads": "threads",
     "limit_per_class": "limit_per_class",
+    "gamma": "focal_gamma",
+    "imbalance": "imbalance",
+    "imbalance_ratio": "imbalance_ratio",
+    "label_noise": "label_noise",
+    "noise_rate": "noise_rate",
+    "reweight": "reweight",
+    "reweight_from": "reweight_from",
+    "mixup": "mixup",
 }
 """The fields of a run's configuration, in the order of its table, and the workbench's parameter for each."""
-NONE = ("scale_s", "margin_m", "clip", "limit_per_class")
-"""Parameters of the workbench whose 0 stands for none, an empty cell."""
+NONE = ("clip", "limit_per_class")
+"""Parameters of the workbench whose 0 stands for an empty cell; other empty numbers are of no use to the loss."""
 PROVENANCE = (
     "hardware",
     "cores",
@@ -165,26 +173,23 @@ def _row(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def configuration(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a run computed with: the workbench's under `RunConfig`'s names, another notebook's as they are.
+    """Return what a run computed with; no value holds a path of the machine.
 
-    What the workbench reports as its configuration (losses know their own default scale and margin) goes before what it
-    was given. No value holds a path of the machine.
+    A notebook that reports a configuration, as the workbench does (a loss knows its own usual scale), has its columns,
+    and what varied beside it; any other notebook has its parameters.
     """
-    given = {name: _private(value) for name, value in record["parameters"].items() if name not in WRITTEN}
-    if record["notebook"] != WORKBENCH:
-        return given
-    told = record.get("context", {}).get("config", {})
-    own = {
-        field: given[name] or None if name in NONE else given[name] for field, name in FIELDS.items() if name in given
-    }
-    return {field: told.get(field, value) for field, value in own.items()}
+    told = record.get("context", {}).get("config") or {}
+    extra = record["varied"] if told else record["parameters"]
+    known = {*told, *WRITTEN, *(FIELDS.values() if told else ())}
+    cells = told | {name: value for name, value in extra.items() if name not in known}
+    return {name: _private(value) for name, value in cells.items()}
 
 
 def parameters_of(cells: Mapping[str, str]) -> dict[str, str]:
     """Turn a published row of the workbench back into its parameters, as they are typed behind ``nbs run 90 -p``."""
-    typed = {name: cells[field] for field, name in FIELDS.items() if field in cells}
     texts = {"True": "true", "False": "false"}
-    return {name: texts.get(text, text) or ("0" if name in NONE else "") for name, text in typed.items()}
+    typed = {name: texts.get(cells[field], cells[field]) for field, name in FIELDS.items() if field in cells}
+    return {name: text or "0" for name, text in typed.items() if text or name in NONE}
 
 
 def _private(value: Any) -> Any:

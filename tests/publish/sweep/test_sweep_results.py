@@ -1,7 +1,9 @@
 """Results of a sweep: tables, intervals, figures and the published file, on records whose numbers are known."""
 
+import dataclasses
 import itertools
 import math
+import shutil
 import statistics
 from pathlib import Path
 
@@ -11,10 +13,11 @@ import PIL.Image
 import pytest
 
 from nbs_lib import cli
-from nbs_lib.publish import dependencies, notebooks
+from nbs_lib.publish import notebooks
 from nbs_lib.publish.sweep import figures, plan, published, store, table
 from nbs_lib.publish.sweep.store import SweepError
 
+ROOT = Path(__file__).parents[3]
 DESCRIPTION = """\
 title: Does it depend on lr?
 notebook: 13_small
@@ -47,7 +50,13 @@ def record_of(point: plan.Point, /, **changes) -> dict:
         "commit": "0123456789abcdef",
         "dirty": False,
         "code": "",
-        "versions": {"python": "3.11.7", "torch": "2.14.1", "torchvision": "0.29.1", "numpy": "2.4.6", "nbs_lib": "0.1.0"},
+        "versions": {
+            "python": "3.11.7",
+            "torch": "2.14.1",
+            "torchvision": "0.29.1",
+            "numpy": "2.4.6",
+            "nbs_lib": "0.1.0",
+        },
         "hardware": "a processor",
         "device": "cpu",
         "threads": 1,
@@ -64,7 +73,7 @@ class Store:
         self.root = root
         self.folder = root / "out" / "sweeps" / "demo"
         self.points = plan.read(root / "book" / "sweeps" / "demo.yaml").points
-        self.code = dependencies.code_digest(notebooks.read(root / "notebooks" / "13_small.ipynb"), root)
+        self.code = store.code_of(root / "notebooks" / "13_small.ipynb", root)
 
     def put(self, *numbers: int, **changes) -> None:
         for number in numbers or range(len(self.points)):
@@ -77,6 +86,7 @@ class Store:
 @pytest.fixture
 def demo(tmp_path, monkeypatch, make_notebook) -> Store:
     (tmp_path / "book" / "sweeps").mkdir(parents=True)
+    shutil.copytree(ROOT / "book" / "paper_tables", tmp_path / "book" / "paper_tables")
     (tmp_path / "book" / "sweeps" / "demo.yaml").write_text(DESCRIPTION)
     notebooks.write(make_notebook("print(lr)"), tmp_path / "notebooks" / "13_small.ipynb")
     monkeypatch.chdir(tmp_path)
@@ -217,6 +227,8 @@ def test_runs_without_a_description_are_shown_and_not_published(demo, capsys):
         (["demo", "--where", "lr"], "--where takes NAME=VALUE, got lr"),
         (["demo", "--where", "lr=11"], "no run with lr = 11; there are: 10, 0.5, 2"),
         (["demo", "--by", "scale", "--png", "x.png"], "scale is no number, so there is no curve over it"),
+        (["demo", "--publish", "--nearest", "table6", "MNIST"], "no table of a paper table6; did you mean"),
+        (["demo", "--publish", "--nearest", "margins_table6", "Imbalanced CIFAR"], "did you mean Imbalanced CIFAR-10"),
         (["demo", "--by", "lr", "--png", "x.pdf"], "x.pdf: the figure is a PNG"),
         (["demo", "--by", "lr", "--png", "notebooks/13_small.ipynb/x.png"], "cannot write notebooks/13_small.ipynb/x"),
     ],
@@ -373,6 +385,58 @@ def test_publishing_refuses_what_is_not_complete_and_says_how_much_that_is(demo,
     assert "12 rows; 2 missing, 1 failed, 3 stale" in capsys.readouterr().out
     assert nbs("demo", "--publish", "--incomplete", "--stale", "keep") == 0
     assert set(published_rows(demo.root)["code"]) == {"older", demo.code[:12]}
+
+
+def test_the_workbench_publishes_the_columns_of_a_run(demo):
+    """What a run reports as its configuration goes before what it was given: a loss knows its usual scale."""
+    from nbs_lib.run import Record, RunConfig, environment
+
+    config = RunConfig(loss="normface", scale=10.0, clip=None)
+    varied = {"loss": "normface", "scale_s": 0.0}
+    parameters = {**varied, "clip": 0.0, "results": "out.csv"}
+    changes = {"varied": varied, "parameters": parameters, "context": {"config": config.cells()}}
+    cells = published._row(record_of(demo.points[0], notebook="90_workbench", **changes))
+    row = Record(config, {"accuracy": 0.5, "class_margin": 90.0}, [], environment(), 1.0).row()
+    assert [name for name in cells if name not in ("nbs_lib", "commit")] == list(row)
+    assert (cells["scale"], cells["clip"], cells["margin"], cells["bias"]) == ("10.0", "", "", "False")
+    typed = published.parameters_of(cells)
+    assert {name: typed.get(name) for name in ("loss", "scale_s", "margin_m", "clip", "bias")} == {
+        "loss": "normface",
+        "scale_s": "10.0",
+        "margin_m": None,
+        "clip": "0",
+        "bias": "false",
+    }
+
+
+def test_every_field_of_a_run_has_a_parameter_of_the_workbench():
+    from nbs_lib.run import RunConfig
+
+    fields = [field.name for field in dataclasses.fields(RunConfig)]
+    assert list(published.FIELDS) == fields
+    workbench = notebooks.parameter_defaults(notebooks.read(ROOT / "notebooks" / "90_workbench.ipynb"))
+    assert {*published.FIELDS.values()} - {*workbench} <= {"mixup"}
+    assert {*workbench} - {*published.FIELDS.values()} == {"results", "checkpoint"}
+
+
+def test_a_published_file_is_read_as_recorded_runs_are(demo, monkeypatch):
+    """The rows of `run_all` and those of a sweep go through the same functions."""
+    from nbs_lib import provenance
+    from nbs_lib.publish import results
+    from nbs_lib.run import RunConfig
+
+    for number, scale in enumerate((10.0, 20.0)):
+        for seed in (0, 1):
+            config = RunConfig(loss="normface", scale=scale, seed=seed).cells()
+            metrics = {"accuracy": 0.9 + seed / 10, "class_margin": 80.0, "mean_sample_margin": 0.5}
+            demo.put(3 * number + seed, context={"config": config}, metrics=metrics)
+    assert nbs("demo", "--publish", "--incomplete") == 0
+    monkeypatch.setattr(results, "book_folder", lambda: demo.root / "book")
+    table_ = results.by_method(results.recorded("demo"))
+    assert table_.index.tolist() == ["NormFace (s = 10)", "NormFace (s = 20)"]
+    assert table_["accuracy"].tolist() == pytest.approx([95.0, 95.0])
+    assert table_["seeds"].tolist() == [2, 2]
+    assert len(provenance.read_table(demo.root / "book" / "results" / "demo.csv")) == 4
 
 
 def test_a_private_path_stays_private(demo, capsys):
