@@ -316,7 +316,8 @@ def _stated(cells: Any, table: Lookup, place: str, problems: list[str], **where:
         problems.append(f"{place}: {error}")
         return
     if value is not None:
-        data = "" if data == row.dataset else str(data)
+        own = (row.dataset, row.dataset.removeprefix("Imbalanced "))
+        data = "" if DATASETS.get(data, data) in own else str(data)
         yield row, Ours(value, None, runs, epochs, str(told["model"]), data=data, **where)
 
 

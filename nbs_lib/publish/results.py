@@ -1,5 +1,6 @@
 """Results beside the paper's: its printed tables, the recorded runs, and one name for a row in both."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -118,6 +119,34 @@ def by_method(runs: pd.DataFrame) -> pd.DataFrame:
     groups = rows.groupby("method", sort=False)
     means = groups[list(MEASURES.values())].mean()
     return means.assign(seeds=groups["seed"].nunique(), epochs=groups["epochs"].max())[columns]
+
+
+def rows(
+    methods: pd.DataFrame, table: str, dataset: str, *, data: str, setting: str = "", model: str = ""
+) -> list[dict[str, Any]]:
+    """Turn a chapter's live numbers into rows for the page "Paper and here".
+
+    The chapter leaves them with ``records.report({}, context={"rows": rows(...)})``. What the paper's table lacks is
+    left out; outside a clone of the repository there are no rows.
+
+    Args:
+        methods: as `by_method` gives them.
+        table: file in ``book/paper_tables`` without its ending.
+        dataset: data set of the paper's rows, as the paper writes it.
+        data: data set of ours, as :func:`nbs_lib.data.load` knows it; if it is another one, the page shows the number
+            as nearest of ours, without a difference.
+        setting: where the table has several for the data set.
+        model: network of ours.
+    """
+    paper = printed(table, dataset, setting)
+    place = {"table": table, "dataset": dataset, "setting": setting, "data": data, "model": model}
+    return [
+        {**place, "method": name, "metric": metric, "value": float(numbers[measure])}
+        | {"epochs": int(numbers["epochs"]), "seeds": int(numbers["seeds"])}
+        for name, numbers in methods.iterrows()
+        for metric, measure in MEASURES.items()
+        if name in paper.index and math.isfinite(numbers[measure]) and math.isfinite(paper.loc[name, measure])
+    ]
 
 
 def by_scale(methods: Iterable[str]) -> list[str]:

@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 
 from nbs_lib import records
-from nbs_lib.publish import build, comparison, comparison_page, ledger
+from nbs_lib.publish import build, comparison, comparison_page, ledger, results
 from nbs_lib.publish.build import BuildError
 from nbs_lib.publish.comparison import ComparisonError, Ours, compare
 from nbs_lib.publish.sweep import published
@@ -211,6 +212,21 @@ def test_a_chapter_reports_live_rows_with_a_link_to_the_cell(book):
     assert first.difference == pytest.approx(98.0 - 99.11)
     assert (second.live.data, second.difference) == ("fashion_mini", None)
     assert not any(other.live for other in others)
+
+
+def test_a_chapter_makes_its_rows_from_its_means(book, monkeypatch):
+    measures = {"accuracy": [98.0, 97.0], "class_margin": [80.0, 70.0], "mean_sample_margin": [0.5, float("nan")]}
+    live = pd.DataFrame({**measures, "seeds": 2, "epochs": 6}, index=["CE", "Unknown (s = 3)"])
+    monkeypatch.setattr(results, "book_folder", lambda: book)
+    own = results.rows(live, "margins_table5", "MNIST", data="mnist", model="mini_cnn")
+    assert [reported["metric"] for reported in own] == ["acc", "mcls"], "what the paper has"
+    other = results.rows(live, "margins_table5", "CIFAR-10", data="fashion_mini")
+    beside_ours = [r for r in compare(book, {"13_x": report(*own, *other)}) if r.live]
+    assert [(r.live.value, r.live.data, r.difference is None) for r in beside_ours] == [
+        *((98.0, "", False), (80.0, "", False)),
+        (98.0, "fashion_mini", True),
+    ]
+    assert (beside_ours[0].live.epochs, beside_ours[0].live.runs, beside_ours[0].live.model) == (6, 2, "mini_cnn")
 
 
 def test_a_results_file_may_hold_rows_of_its_own(book):
