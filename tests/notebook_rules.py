@@ -107,7 +107,8 @@ def pictures_have_words(nb: NotebookNode) -> Iterator[str]:
 def short_cells(nb: NotebookNode) -> Iterator[str]:
     for number, cell in enumerate(code_cells(nb), start=1):
         lines = len(cell.source.splitlines())
-        if lines > 20 and not HIDDEN & set(tags(cell)):
+        # the parameters, one a line with its comment, are what a reader came for
+        if lines > 20 and not (HIDDEN | {"parameters"}) & set(tags(cell)):
             yield f"code cell {number} has {lines} lines: make it a function of nbs_lib, or hide its input"
 
 
