@@ -253,12 +253,12 @@ def test_a_sweep_that_never_ran(demo, capsys):
 
 def test_pivot_of_any_two_parameters(demo, capsys):
     demo.put()
-    demo.put(0, 1, 2, status="failed", metrics={})
+    demo.put(6, 7, 8, status="failed", metrics={})
     assert nbs("demo", "--by", "scale", "lr") == 0
     out = capsys.readouterr().out
     lines = out[out.index("accuracy\n") :].splitlines()
     assert lines[1].split() == ["scale", "\\", "lr", "0.5", "2", "10"]
-    assert lines[2] == "quick       0.5060 ± 0.0010  0.5210 ± 0.0010  –"
+    assert lines[2] == "quick       0.5060 ± 0.0010  –                0.6010 ± 0.0010"
     assert lines[3] == "paper       0.7560 ± 0.0010  0.7710 ± 0.0010  0.8510 ± 0.0010"
 
 
