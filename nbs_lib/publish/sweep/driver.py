@@ -35,7 +35,7 @@ class Survey:
         stale: records of finished runs by other code.
         failed: records of runs that came to nothing.
         missing: points without a record.
-        others: records in the folder that belong to no point (the description has changed).
+        others: records in the folder that belong to no point: the description, or a default, was another then.
     """
 
     finished: list[dict[str, Any]]
@@ -48,7 +48,7 @@ class Survey:
         """Say in one line how many there are of each."""
         parts = {"finished": self.finished, "stale": self.stale, "failed": self.failed, "missing": self.missing}
         text = ", ".join(f"{len(found)} {name}" for name, found in parts.items() if found or name == "finished")
-        return f"{text} ({self.others} more in the folder belong to no point)" if self.others else text
+        return f"{text}; {self.others} in the folder are of other parameters" if self.others else text
 
 
 def sweep(
@@ -108,15 +108,17 @@ def sweep(
 
 def survey(plan: Plan, folder: Path, code: str) -> Survey:
     """Compare the points of a plan with the records in its folder."""
-    points = {point.key: point for point in plan.points}
     records = {record["key"]: record for record in store.read(folder)}
     sorted_in: dict[str, list[dict[str, Any]]] = {"finished": [], "stale": [], "failed": []}
-    for key in points.keys() & records.keys():
-        record = records[key]
+    missing = []
+    for point in plan.points:  # in their order
+        record = records.pop(point.key, None)
+        if record is None:
+            missing.append(point)
+            continue
         finished = record["status"] == store.FINISHED
         sorted_in[("finished" if store.current(record, code) else "stale") if finished else "failed"].append(record)
-    missing = [point for key, point in points.items() if key not in records]
-    return Survey(**sorted_in, missing=missing, others=len(records.keys() - points.keys()))
+    return Survey(**sorted_in, missing=missing, others=len(records))
 
 
 def _wanted(plan: Plan, found: Survey, stale: str) -> list[Point]:

@@ -114,7 +114,7 @@ def test_records_that_belong_to_no_point(nbs, describe, clone):
     describe("seeds: 2\n")
     status, out, _ = nbs("sweep", "small")
     assert status == 0
-    assert "2 finished (1 more in the folder belong to no point)" in out
+    assert "2 finished; 1 in the folder are of other parameters" in out
 
 
 @pytest.mark.slow
