@@ -141,7 +141,7 @@ def rows(
     paper = printed(table, dataset, setting)
     place = {"table": table, "dataset": dataset, "setting": setting, "data": data, "model": model}
     return [
-        {**place, "method": name, "metric": metric, "value": float(numbers[measure])}
+        {**place, "method": name, "metric": metric, "value": round(float(numbers[measure]), 4)}
         | {"epochs": int(numbers["epochs"]), "seeds": int(numbers["seeds"])}
         for name, numbers in methods.iterrows()
         for metric, measure in MEASURES.items()

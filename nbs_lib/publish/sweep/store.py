@@ -155,7 +155,7 @@ def find(notebook: Any) -> list[dict[str, Any]]:
 def harvest(notebook: Any) -> dict[str, Any]:
     """Gather what an executed notebook came to: metrics, history, context (later reports win) and claims.
 
-    A notebook that reports nothing has the measured number of each of its claims for metrics, under the claim's id.
+    A notebook that reports no metrics has the measured number of each of its claims for metrics, under the claim's id.
     """
     reports, verdicts = find(notebook), _outputs(notebook, claims.MIME)
     merged: dict[str, Any] = {"metrics": {}, "history": [], "context": {}, "claims": verdicts}
@@ -163,7 +163,7 @@ def harvest(notebook: Any) -> dict[str, Any]:
         merged["metrics"].update(report.get("metrics") or {})
         merged["history"] = report.get("history") or merged["history"]
         merged["context"].update(report.get("context") or {})
-    if not reports:
+    if not merged["metrics"]:
         measured = {verdict["id"]: verdict.get("measured") for verdict in verdicts}
         merged["metrics"] = {name: value for name, value in measured.items() if isinstance(value, (int, float))}
     return merged

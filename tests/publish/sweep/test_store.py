@@ -114,6 +114,8 @@ def test_claims_are_the_metrics_of_a_notebook_that_reports_none():
     harvest = store.harvest(notebook(*({claims.MIME: claim} for claim in shown)))
     assert harvest["metrics"] == {"one": 5.0}
     assert harvest["claims"] == shown
+    rows = {records.MIME: {"metrics": {}, "history": [], "context": {"rows": []}, "note": ""}}
+    assert store.harvest(notebook({claims.MIME: shown[0]}, rows))["metrics"] == {"one": 5.0}, "a report without metrics"
 
 
 def test_the_code_of_a_run(clone):
