@@ -12,7 +12,7 @@ NBVAL  := --nbval-lax --nbval-current-env --nbval-cell-timeout=900
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: book test notebooks bench doctor clean
+.PHONY: book test notebooks sweep bench doctor clean
 
 book: $(STAMP)
 	@$(BIN)/nbs build
@@ -29,6 +29,11 @@ test: $(STAMP)
 # execute the committed notebooks and write back those whose outputs have changed
 notebooks: $(STAMP)
 	@$(BIN)/nbs refresh
+
+# run what is missing of book/sweeps/NAME.yaml: make sweep NAME=example_rsm
+sweep: $(STAMP)
+	@test -n "$(NAME)" || { echo "error: name a sweep: make sweep NAME=example_rsm (they are in book/sweeps)" >&2; exit 2; }
+	@$(BIN)/nbs sweep $(NAME)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks

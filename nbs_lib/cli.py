@@ -22,7 +22,8 @@ def app(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(_run_command(options))
     except ModuleNotFoundError as error:  # the commands import what they need, so that doctor works where it is missing
-        _fail(f"{error.name} is not installed: run `pip install -e '.[book]'` in the clone; `nbs doctor` says more")
+        extra = "book,sweep" if error.name in ("dask", "distributed", "pydantic", "pyarrow") else "book"
+        _fail(f"{error.name} is not installed: run `pip install -e '.[{extra}]'` in the clone; `nbs doctor` says more")
     except KeyboardInterrupt:
         _fail("interrupted; what was finished before is kept", 130)
     except BrokenPipeError:  # the reader of our output has gone, as in `nbs doctor | head`

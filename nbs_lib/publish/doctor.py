@@ -32,7 +32,7 @@ def examine() -> Iterator[Finding]:
 
 
 def _distributions() -> Iterator[Finding]:
-    """Compare what is installed with the ranges of pyproject.toml: those of the book are needed, those of tests not."""
+    """Compare what is installed with the ranges of pyproject.toml: those of sweeps and tests are not needed."""
     try:
         requirements = [Requirement(line) for line in metadata.requires(DISTRIBUTION) or []]
     except metadata.PackageNotFoundError:
@@ -40,18 +40,18 @@ def _distributions() -> Iterator[Finding]:
         return
     yield Finding(True, DISTRIBUTION, metadata.version(DISTRIBUTION))
     for wanted in requirements:
-        extra = next((e for e in ("book", "test") if f'"{e}"' in str(wanted.marker)), "")
+        extra = next((e for e in ("book", "sweep", "test") if f'"{e}"' in str(wanted.marker)), "")
         if wanted.name == DISTRIBUTION or (wanted.marker and not wanted.marker.evaluate({"extra": extra})):
             continue
-        purpose = f" (for the {extra})" if extra else ""
+        purpose, needed = f" (for the {extra})" if extra else "", extra not in ("sweep", "test")
         try:
             found = metadata.version(wanted.name)
         except metadata.PackageNotFoundError:
-            yield Finding(False, wanted.name, f"missing{purpose}; wanted: {wanted.specifier}", extra != "test")
+            yield Finding(False, wanted.name, f"missing{purpose}; wanted: {wanted.specifier}", needed)
             continue
         fits = wanted.specifier.contains(found, prereleases=True)
         text = found if fits else f"{found}{purpose}; wanted: {wanted.specifier}"
-        yield Finding(fits, wanted.name, text, extra != "test")
+        yield Finding(fits, wanted.name, text, needed)
 
 
 def _kernel() -> Finding:

@@ -1,6 +1,7 @@
 """Descriptions of sweeps: what they multiply out to, and what is told of those that are wrong."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -154,3 +155,19 @@ def test_find(clone, describe, tmp_path):
         plan.find("smal")
     with pytest.raises(NotebookError, match=r"no sweep a/b\.yaml: there is no such file"):
         plan.find("a/b.yaml")
+
+
+ROOT = Path(__file__).parents[3]
+DESCRIPTIONS = sorted((ROOT / "book" / "sweeps").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", DESCRIPTIONS, ids=lambda file: file.stem)
+def test_the_books_descriptions_are_valid(file, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert plan.read(file).points
+
+
+def test_the_guide_shows_the_example_as_it_is():
+    guide = (ROOT / "book" / "guide" / "sweep.md").read_text("utf8")
+    shown = re.findall(r"^```yaml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[0]
+    assert shown == (ROOT / "book" / "sweeps" / "example_rsm.yaml").read_text("utf8")
