@@ -116,7 +116,8 @@ def show(
     for line in _left_out(sweep, runs, keep_stale):
         say(line)
     if good.empty:
-        raise SweepError(f"sweep {sweep.name} has no finished run{'' if keep_stale else ' of today’s code'} to show")
+        hint = "" if keep_stale or not runs["stale"].any() else " of today's code: --stale keep shows the stale ones"
+        raise SweepError(f"sweep {sweep.name} has no finished run{hint}")
     chosen = _where(good, where, sweep.varied)
     if by:
         _cross(chosen, sweep, by, measure, png, say)
@@ -188,7 +189,7 @@ def _cross(
         say(measure)
         for title, block in table.pivots(numbers, (by[0], by[1]), lambda row: table.mean_and_std(row, places)).items():
             say("\n".join([*([title] if title else []), table.pivot_text(block)]))
-    say(_legend(numbers))
+    say(_legend(numbers, intervals=len(by) == 1))
     if png is not None:
         _draw(runs, sweep, by, measure, png, say)
 
@@ -208,10 +209,15 @@ def _usual(sweep: Sweep) -> str:
     return "accuracy" if "accuracy" in sweep.measures else sweep.measures[0]
 
 
-def _legend(numbers: pd.DataFrame) -> str:
+def _legend(numbers: pd.DataFrame, intervals: bool = True) -> str:
+    """Say what the numbers are: the summary has intervals in brackets, a table of two parameters has not."""
     counts = sorted(set(numbers["count"]))
     if counts[-1] < 2:
         return "single runs: no spread and no interval"
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    few = "" if counts[0] >= table.LEAST_SEEDS else f"; no interval below {table.LEAST_SEEDS} runs"
-    return f"mean ± standard deviation over {runs} runs (seeds), [95 % bootstrap interval of the mean]{few}"
+    text = f"mean ± standard deviation over {runs} runs (seeds)"
+    if intervals and counts[-1] >= table.LEAST_SEEDS:
+        text += ", [95 % bootstrap interval of the mean]"
+    return text + (
+        f"; no interval below {table.LEAST_SEEDS} runs" if intervals and counts[0] < table.LEAST_SEEDS else ""
+    )

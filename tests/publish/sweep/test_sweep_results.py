@@ -201,7 +201,7 @@ def test_editing_the_notebook_makes_every_run_stale(demo, capsys, make_notebook)
     assert nbs("demo") == 1
     shown = capsys.readouterr()
     assert "18 finished (18 of them stale)" in shown.out
-    assert "error: sweep demo has no finished run of today’s code to show" in shown.err
+    assert "error: sweep demo has no finished run of today's code: --stale keep shows the stale ones" in shown.err
 
 
 def test_runs_without_a_description_are_shown_and_not_published(demo, capsys):
@@ -260,6 +260,7 @@ def test_pivot_of_any_two_parameters(demo, capsys):
     assert lines[1].split() == ["scale", "\\", "lr", "0.5", "2", "10"]
     assert lines[2] == "quick       0.5060 ± 0.0010  –                0.6010 ± 0.0010"
     assert lines[3] == "paper       0.7560 ± 0.0010  0.7710 ± 0.0010  0.8510 ± 0.0010"
+    assert lines[4] == "mean ± standard deviation over 3 runs (seeds)", "no brackets where there are none"
 
 
 def test_what_is_not_named_is_never_averaged_over(demo, capsys):
