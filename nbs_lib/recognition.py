@@ -306,30 +306,31 @@ def run_all(
     return provenance.typed(table)
 
 
-def trials(base: Trial, scales: Iterable[float], *, regularisers: bool = True, triplet: bool = False) -> list[Trial]:
+MARGINS = {"normface": None, "cosface": 0.35, "arcface": 0.5, "lm_softmax": None}
+"""Margins of the paper's face section; its re-identification section names none."""
+
+
+def with_loss(base: Trial, loss: str, scale: float | None = None, *, triplet: float = 0.0, **changes: Any) -> Trial:
+    """``base`` with another loss, its margin that of :data:`MARGINS`, and other fields of its configuration."""
+    config = replace(base.config, loss=loss, scale=scale, margin=MARGINS.get(loss), **changes)
+    return replace(base, config=config, triplet=triplet)
+
+
+def trials(base: Trial, scales: Iterable[float], *, regularisers: bool = True, triplet: float = 0.0) -> list[Trial]:
     """The rows of Zhou et al. 2022, Tables 8 and 9, on ``base``'s identities and training.
 
-    Cross-entropy, then scale by scale NormFace, CosFace (m = 0.35), ArcFace (m = 0.5), the margins of the paper's face
-    section, and LM-Softmax. With ``regularisers`` also 0.5 Rsm and Rw (lambda = 1) beside the scale losses at the scale
-    nearest 32, the paper's for LM-Softmax on faces; with ``triplet`` a triplet loss of weight 1 there, too.
+    Cross-entropy, then scale by scale NormFace, CosFace (m = 0.35), ArcFace (m = 0.5) and LM-Softmax. With
+    ``regularisers`` also 0.5 Rsm and Rw (lambda = 1) beside CosFace and ArcFace, and Rw beside LM-Softmax, at the scale
+    nearest 32, the paper's for LM-Softmax on faces; with ``triplet`` a triplet loss of that weight there, too.
     """
     scales = list(scales)
-    margins = {"normface": None, "cosface": 0.35, "arcface": 0.5, "lm_softmax": None}
-
-    def with_loss(loss: str, scale: float | None, **more: float) -> Trial:
-        weight = more.pop("triplet", 0.0)
-        changed = replace(base.config, loss=loss, scale=scale, margin=margins.get(loss), **more)
-        return replace(base, config=changed, triplet=weight)
-
-    rows = [with_loss("ce", None), *(with_loss(loss, scale) for scale in scales for loss in margins)]
     middle = min(scales, key=lambda scale: abs(scale - 32))
+    rows = [with_loss(base, "ce"), *(with_loss(base, loss, scale) for scale in scales for loss in MARGINS)]
     if regularisers:
-        for loss in ("cosface", "arcface", "lm_softmax"):
-            added = (
-                ({"zero_centroid": 1.0},) if loss == "lm_softmax" else ({"sample_margin": 0.5}, {"zero_centroid": 1.0})
-            )
-            rows += [with_loss(loss, middle, **term) for term in added]
+        rsm, rw = {"sample_margin": 0.5}, {"zero_centroid": 1.0}
+        added = (("cosface", rsm), ("cosface", rw), ("arcface", rsm), ("arcface", rw), ("lm_softmax", rw))
+        rows += [with_loss(base, loss, middle, **term) for loss, term in added]
     if triplet:
-        rows += [with_loss("ce", None, triplet=1.0)]
-        rows += [with_loss(loss, middle, triplet=1.0) for loss in ("cosface", "arcface", "lm_softmax")]
+        rows.append(with_loss(base, "ce", triplet=triplet))
+        rows += [with_loss(base, loss, middle, triplet=triplet) for loss in ("cosface", "arcface", "lm_softmax")]
     return rows

@@ -165,7 +165,7 @@ class TestTable:
         assert recognition.method({k: "" if v is None else v for k, v in trial.cells().items()}) == name
 
     def test_rows_of_the_papers_tables(self):
-        names = [t.method for t in recognition.trials(quick(), [10.0, 64.0], triplet=True)]
+        names = [t.method for t in recognition.trials(quick(), [10.0, 64.0], triplet=1.0)]
         assert len(names) == len(set(names)) == 1 + 8 + 5 + 4
         assert {"CosFace (s = 10)", "LM-Softmax (s = 64)", "LM-Softmax (s = 10) + Rw", "CE + triplet"} <= set(names)
         assert len(recognition.trials(quick(), [10.0], regularisers=False)) == 5

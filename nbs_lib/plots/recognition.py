@@ -43,7 +43,7 @@ def score_histograms(
     top = ax.get_ylim()[1]
     for number, (label, threshold) in enumerate((thresholds or {}).items()):
         ax.axvline(threshold, color="0.25", linewidth=1.2, linestyle=(0, (4, 2)))
-        ax.text(threshold, top * (1.02 + 0.09 * number), f" {label}", fontsize=9, ha="left", va="bottom", color="0.25")
+        ax.text(threshold, top * (1.02 + 0.09 * number), f"{label} ", fontsize=9, ha="right", va="bottom", color="0.25")
     ax.set_ylim(0, top * (1.02 + 0.09 * len(thresholds or {})))
     ax.set_xlabel("score of a pair (cosine)")
     ax.set_ylabel("density (1 / cosine)")

