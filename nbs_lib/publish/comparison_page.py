@@ -183,7 +183,7 @@ def _here(ours: Ours | None, places: int) -> Cell:
         return NONE, None
     text = f"{ours.value:.{places}f}" + (f" ± {ours.std:.{places}f}" if ours.std is not None else "")
     text = f'<a href="{html.escape(ours.link)}">{text}</a>' if ours.link else text
-    return (f"<em>nearest of ours:</em> {text}" if ours.data else text), ours.value
+    return text + ("<br><small>nearest of ours</small>" if ours.data else ""), ours.value
 
 
 def _made_of(row: Row) -> list[str]:
