@@ -12,6 +12,7 @@ from nbs_lib.metrics.margins import (
     sample_margins,
 )
 from nbs_lib.metrics.retrieval import Retrieval, retrieve
+from nbs_lib.metrics.seeds import mean_interval, tied_with_best
 from nbs_lib.metrics.verification import (
     FoldAccuracy,
     Roc,
@@ -43,6 +44,7 @@ __all__ = [
     "expected_calibration_error",
     "fold_accuracy",
     "interval",
+    "mean_interval",
     "mean_sample_margin",
     "pair_scores",
     "pairwise_cosines",
@@ -52,5 +54,6 @@ __all__ = [
     "roc",
     "sample_margins",
     "tar_at_far",
+    "tied_with_best",
     "topk_accuracy",
 ]

@@ -4,6 +4,7 @@ from nbs_lib.plots.classes import class_accuracies
 from nbs_lib.plots.curves import degree_axis, gradient_curves, target_logit_curves
 from nbs_lib.plots.decision import decision_circle
 from nbs_lib.plots.histograms import cosine_histograms, sample_margin_histograms
+from nbs_lib.plots.intervals import seed_intervals
 from nbs_lib.plots.pairs import paired_dots
 from nbs_lib.plots.recognition import interval_dots, roc_curves, score_histograms
 from nbs_lib.plots.rotatable import rotatable_sphere
@@ -41,6 +42,7 @@ __all__ = [
     "rotatable_sphere",
     "sample_margin_histograms",
     "score_histograms",
+    "seed_intervals",
     "show",
     "sphere_scatter",
     "style_of",
