@@ -110,7 +110,10 @@ def _parser() -> argparse.ArgumentParser:
     sweep.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
     sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the sweeps' folders lie (default: out/sweeps)")
     sweep.add_argument(
-        "--stale", choices=("keep", "rerun"), default="keep", help="results of older code: keep (the default) or rerun"
+        "--stale",
+        choices=("leave", "rerun"),
+        default="leave",
+        help="results of older code: leave (the default) or rerun",
     )
     sweep.set_defaults(command=_sweep)
 

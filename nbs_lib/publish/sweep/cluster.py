@@ -57,10 +57,9 @@ def connect(scheduler: str | None, jobs: int | None, resources: Resources) -> It
         SweepError: the address cannot be reached, or no GPU is there for runs that ask for one.
     """
     with contextlib.ExitStack() as stack:
-        # what Dask logs when workers come and go is told by the sweep, in its own words
-        logger = logging.getLogger("distributed")
-        stack.callback(logger.setLevel, logger.level)
-        logger.setLevel(logging.CRITICAL)
+        # what Dask logs when workers and schedulers come and go is told by the sweep, in its own words
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.CRITICAL)
         yield (_join(scheduler, resources, stack) if scheduler else _start(jobs, resources, stack))
 
 

@@ -22,7 +22,7 @@ from nbs_lib.publish.sweep.plan import Plan, Point
 from nbs_lib.publish.sweep.progress import Progress, duration, error_text, label
 from nbs_lib.publish.sweep.store import SweepError
 
-KEEP, RERUN = "keep", "rerun"
+LEAVE, RERUN = "leave", "rerun"
 _SHOWN = 20  # lines of one kind; the rest is counted
 
 
@@ -58,7 +58,7 @@ def sweep(
     scheduler: str | None = None,
     dry_run: bool = False,
     out: Path | None = None,
-    stale: str = KEEP,
+    stale: str = LEAVE,
     say: Callable[[str], None] = print,
 ) -> bool:
     """Run what a sweep lacks: points without a result, and those whose run failed.
@@ -69,7 +69,7 @@ def sweep(
         scheduler: address of a Dask scheduler; by default a cluster is started on this machine.
         dry_run: only say what would be run.
         out: folder for the sweeps' folders, instead of ``out/sweeps`` in the repository.
-        stale: what to do with results of older code: "keep" them (and say so), or "rerun".
+        stale: what to do with results of older code: "leave" them as they are (and say so), or "rerun".
         say: takes a line for the user.
 
     Returns:
@@ -122,7 +122,7 @@ def survey(plan: Plan, folder: Path, code: str) -> Survey:
 
 
 def _wanted(plan: Plan, found: Survey, stale: str) -> list[Point]:
-    left = {record["key"] for record in found.finished + (found.stale if stale == KEEP else [])}
+    left = {record["key"] for record in found.finished + (found.stale if stale == LEAVE else [])}
     return [point for point in plan.points if point.key not in left]
 
 

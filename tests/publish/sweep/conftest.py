@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from nbs_lib.publish import notebooks
-from nbs_lib.publish.sweep import plan, store
+from nbs_lib.publish.sweep import plan, single, store
 
 PARAMETERS = """\
 act = "report"  # str: what to do
@@ -165,6 +165,18 @@ def family(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+def runs_below(pid: int) -> list[psutil.Process]:
+    """The processes of single runs below one."""
+
+    def is_run(process: psutil.Process) -> bool:
+        try:
+            return single.__name__ in process.cmdline()
+        except psutil.Error:  # gone, or a zombie
+            return False
+
+    return [process for process in family(pid) if is_run(process)]
 
 
 def wait_for(what: Callable[[], Any], seconds: float = 40) -> Any:

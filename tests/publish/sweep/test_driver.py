@@ -9,9 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
-from conftest import alive, end, family, records, wait_for
+from conftest import alive, end, family, records, runs_below, wait_for
 
 from nbs_lib.publish.sweep import plan, store
 
@@ -88,10 +87,11 @@ def test_nothing_left_of_2000_is_found_out_soon(nbs, describe, clone):
     """Without loading what runs would need."""
     pretend(clone, describe("grid: {lr: [0.5, 1.0], pause: [0.0, 1.0]}\nseeds: 500\n"))
     code = (
-        "import sys, time; begin = time.monotonic()\nfrom nbs_lib.publish.sweep import driver\n"
-        "assert driver.sweep('small')\nseconds = time.monotonic() - begin\n"
+        "import sys, time\nfrom nbs_lib.publish.sweep import driver\n"
+        "assert driver.sweep('small')\n"
         "heavy = {'torch', 'distributed', 'dask', 'papermill', 'pandas'} & set(sys.modules)\n"
-        "assert not heavy, heavy\nassert seconds < 2, seconds"
+        "assert not heavy, heavy\n"
+        "seconds = time.process_time()  # of this process alone, whatever else the machine does\nassert seconds < 2, seconds"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -162,7 +162,7 @@ def test_kill_of_a_worker(nbs, describe, clone):
     describe("fixed: {log: log, pause: 1.0}\nseeds: 2\n")
     driver = nbs.start("sweep", "small", "--jobs", "1")
     wait_for(lambda: len(log(clone)) == 2)
-    run = next(p for p in family(driver.pid) if "nbs_lib.publish.sweep.single" in " ".join(p.cmdline()))
+    (run,) = runs_below(driver.pid)
     run.parent().kill()
     out, err = driver.communicate(timeout=60)
     assert (driver.returncode, err) == (0, "")
@@ -190,8 +190,8 @@ def test_termination_and_interruption(nbs, describe, clone, number, status, says
 
 
 @pytest.fixture
-def scheduler(clone):
-    """A `dask scheduler` and a `dask worker` as processes on loopback; their address."""
+def scheduler_and_worker(clone):
+    """A `dask scheduler` and a `dask worker` as processes on loopback: the address of one, the number of the other."""
     address_file = clone / "scheduler.json"
     dask = [sys.executable, "-m", "dask"]
     options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -203,7 +203,7 @@ def scheduler(clone):
     address = json.loads(address_file.read_text())["address"]
     worker = ["worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--dashboard-address", "127.0.0.1:0"]
     started.append(subprocess.Popen([*dask, *worker, "--local-directory", str(clone / "dask")], **options))
-    yield address
+    yield address, started[1].pid
     for process in started:
         for child in family(process.pid):
             child.kill()
@@ -212,8 +212,9 @@ def scheduler(clone):
 
 
 @pytest.mark.slow
-def test_through_a_scheduler(nbs, describe, clone, scheduler):
+def test_through_a_scheduler(nbs, describe, clone, scheduler_and_worker):
     """Its workers run the sweep; when the driver is killed, what it had started ends soon as well."""
+    scheduler, worker = scheduler_and_worker
     describe("fixed: {log: log, pause: 0.0}\nseeds: 2\n")
     status, out, err = nbs("sweep", "small", "--scheduler", scheduler)
     assert (status, err) == (0, "")
@@ -224,14 +225,7 @@ def test_through_a_scheduler(nbs, describe, clone, scheduler):
     describe("fixed: {log: log2, pause: 60.0}\nseeds: 1\n", "long")
     driver = nbs.start("sweep", "long", "--scheduler", scheduler)
     wait_for((clone / "log2").exists)
-    (run,) = [p for p in psutil.process_iter(["cmdline"]) if is_run_of(p, clone)]
+    (run,) = runs_below(worker)
     end(driver)
     wait_for(lambda: not alive([run]), 20)
     assert not records(clone, "long")
-
-
-def is_run_of(process: psutil.Process, clone: Path) -> bool:
-    try:
-        return "nbs_lib.publish.sweep.single" in process.info["cmdline"] and str(clone) in process.cwd()
-    except (psutil.Error, TypeError):
-        return False

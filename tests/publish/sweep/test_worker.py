@@ -60,13 +60,13 @@ def test_a_cell_that_raises_is_not_tried_again(make_job, clone):
 
 
 def test_over_the_time_limit_all_its_processes_are_killed(make_job, clone):
-    job = make_job("{minutes: 0.05}", act="fork", pause=60.0)
+    job = make_job("{minutes: 0.1}", act="fork", pause=60.0)
     begin = time.monotonic()
     worker.run(job)
-    assert 3 < time.monotonic() - begin < 10
+    assert 6 < time.monotonic() - begin < 15
     (stored,) = records(clone)
     assert stored["status"] == "timeout"
-    assert stored["error"] == {"cell": 4, "name": "TimeLimit", "message": "not done after 0.05 minutes"}
+    assert stored["error"] == {"cell": 4, "name": "TimeLimit", "message": "not done after 0.1 minutes"}
     assert files(job) == {"KEY.json", "KEY.failed.ipynb"}
     assert not [p for p in psutil.process_iter() if lives_in(p, clone)]
 
