@@ -269,7 +269,7 @@ def test_bare_environment(command, status):
 def test_help_names_every_command(capsys):
     assert nbs("--help") == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("build", "run", "refresh", "doctor"))
+    assert all(command in shown for command in ("build", "run", "sweep", "results", "refresh", "doctor"))
 
 
 def test_a_run_from_elsewhere_keeps_the_books_notebooks(clone, executed, capsys):
