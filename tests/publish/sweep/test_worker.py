@@ -71,6 +71,12 @@ def test_over_the_time_limit_all_its_processes_are_killed(make_job, clone):
     assert not [p for p in psutil.process_iter() if lives_in(p, clone)]
 
 
+def test_a_run_that_ends_leaves_no_process(make_job, clone):
+    """Not even one that its notebook has put into a session of its own."""
+    assert worker.run(make_job(act="fork", pause=2.5))["status"] == "finished"
+    assert not [p for p in psutil.process_iter() if lives_in(p, clone)]
+
+
 def lives_in(process: psutil.Process, folder: Path) -> bool:
     try:
         return (
