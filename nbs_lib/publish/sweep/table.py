@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import functools
 import json
 import math
 import os
@@ -76,18 +77,18 @@ def tidy(sweep: Sweep) -> pd.DataFrame:
 
     A metric that has the name of another column gets ``_measured`` behind it.
     """
-    table = pd.DataFrame([_row(record, sweep) for record in sweep.records])
+    varied, stale = sweep.varied, set(sweep.stale)
+    table = pd.DataFrame([_row(record, varied, record["key"] in stale) for record in sweep.records])
     return table.astype(dict.fromkeys(sweep.measures, float)).apply(_of_one_type)
 
 
-def _row(record: Mapping[str, Any], sweep: Sweep) -> dict[str, Any]:
-    varied = sweep.varied
+def _row(record: Mapping[str, Any], varied: Sequence[str], stale: bool) -> dict[str, Any]:
     metrics = {_measure_column(name, varied): value for name, value in record["metrics"].items()}
     return {
         **{name: _plain(record["parameters"].get(name)) for name in varied},
         "seed": record.get("seed"),
         "status": record["status"],
-        "stale": record["key"] in sweep.stale,
+        "stale": stale,
         **metrics,
         **{name: record.get(name) for name in ("wall_time", "attempts", *PROVENANCE)},
         **record.get("versions", {}),
@@ -142,9 +143,15 @@ def interval(
     values = np.asarray(list(values), dtype=float)
     if len(values) < LEAST_SEEDS:
         return math.nan, math.nan
-    drawn = np.random.default_rng(seed).integers(len(values), size=(resamples, len(values)))
-    low, high = np.quantile(values[drawn].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(_shares(len(values), resamples, seed) @ values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+@functools.lru_cache(maxsize=16)
+def _shares(count: int, resamples: int, seed: int) -> np.ndarray:
+    """Return what each of ``count`` values weighs in each sample drawn with replacement, (resamples, count)."""
+    generator = np.random.default_rng(seed)
+    return generator.multinomial(count, np.full(count, 1 / count), size=resamples) / count
 
 
 def summary(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
@@ -160,13 +167,18 @@ def summary(table: pd.DataFrame, by: Sequence[str], measures: Sequence[str]) -> 
         and high (NaN below 3 runs).
     """
     rows = []
-    groups = table.groupby(list(by), sort=False, dropna=False) if by else [((), table)]
-    for group, runs in groups:
-        for measure in measures:
-            values = runs[measure].dropna()
+    columns = {measure: table[measure].to_numpy(dtype=float) for measure in measures}
+    group = table.groupby(list(by), sort=False, dropna=False).ngroup().to_numpy() if by else np.zeros(len(table), int)
+    for number in range(group.max(initial=-1) + 1):
+        places = np.flatnonzero(group == number)
+        chosen = table.iloc[places[0]][list(by)].to_dict()
+        for measure, column in columns.items():
+            values = column[places][np.isfinite(column[places])]
             low, high = interval(values)
-            numbers = {"mean": values.mean(), "std": values.std(ddof=1), "count": len(values), "low": low, "high": high}
-            rows.append({**dict(zip(by, group, strict=True)), "measure": measure, **numbers})
+            mean, std = (values.mean() if len(values) else np.nan), (values.std(ddof=1) if len(values) > 1 else np.nan)
+            rows.append(
+                {**chosen, "measure": measure, "mean": mean, "std": std, "count": len(values), "low": low, "high": high}
+            )
     return pd.DataFrame(rows, columns=[*by, "measure", "mean", "std", "count", "low", "high"])
 
 

@@ -130,9 +130,9 @@ def test_two_values_have_no_interval():
 
 
 def test_summary_by_hand():
-    runs = pd.DataFrame({"lr": [1.0, 1.0, 1.0, 2.0, None], "x": [1.0, 2.0, 6.0, 5.0, 7.0]})
+    runs = pd.DataFrame({"lr": [3.0, 2.0, 3.0, 3.0, None], "x": [1.0, 5.0, 2.0, 6.0, 7.0]})
     numbers = table.summary(runs, ["lr"], ["x"])
-    assert numbers["mean"].tolist() == [3.0, 5.0, 7.0]
+    assert numbers["mean"].tolist() == [3.0, 5.0, 7.0], "in order of appearance"
     assert numbers["std"].iloc[0] == pytest.approx(math.sqrt((4 + 1 + 9) / 2))
     assert math.isnan(numbers["std"].iloc[1])
     assert numbers["count"].tolist() == [3, 1, 1]
