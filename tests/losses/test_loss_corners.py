@@ -294,7 +294,7 @@ def test_scores_of_any_layout(name, hyper, device):
 
 
 def test_focal_at_the_ends_of_the_probability(device):
-    """p = 1 to the last bit, where (1 - p)^γ has an infinite slope if γ < 1; and p = 0, where the slope is that of CE."""
+    """p = 1 to the last bit, where (1 - p)^γ has an infinite slope if γ < 1; p = 0, where the slope is that of CE."""
     scores = torch.tensor([[400.0, 0, 0], [0, 400, 0]], device=device)
     for gamma in (0.0, 0.5, 1.0, 2.0):
         loss, gradient = value_and_gradient(
