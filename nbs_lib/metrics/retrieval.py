@@ -84,8 +84,7 @@ def retrieve(
         ValueError: features that are not finite or do not fit, lengths that differ, or no query with a match at all.
     """
     _check(query, gallery, identities, cameras)
-    low = torch.promote_types(query.dtype, torch.float32)
-    q, g = unit(query.detach().to(low)), unit(gallery.detach().to(low))
+    q, g = unit(query.detach()), unit(gallery.detach().to(query.dtype))  # in float32 or better
     query_ids, gallery_ids = (ids.to(g.device) for ids in identities)
     rows = max(1, _CELLS // len(g))
     precision, first = [], []
@@ -96,7 +95,7 @@ def retrieve(
         out = (gallery_ids == JUNK).expand_as(match)
         if cameras is not None:
             out = out | (match & (cameras[0].to(g.device)[part, None] == cameras[1].to(g.device)))
-        some, rank = _rank(scores.masked_fill_(out, -math.inf), match & ~out & (ids != JUNK))
+        some, rank = _rank(scores.masked_fill_(out, -math.inf), match & ~out)
         precision.append(some.cpu())
         first.append(rank.cpu())
     found = Retrieval(torch.cat(precision), torch.cat(first))

@@ -113,14 +113,14 @@ class Roc:
                 f"far must lie between {lowest:.3g} and 1, got {far!r}: with {self.impostors} impostor pairs a share"
                 " below one of them cannot be measured"
             )
-        at = int((self.far * self.impostors <= _allowed(far, self.impostors)).sum()) - 1
+        at = int((self.far <= _loosened(far)).sum()) - 1
         values = (float(column[at]) for column in (self.tar, self.far, self.thresholds))
         return TarAtFar(*values, self.genuine, self.impostors)
 
 
-def _allowed(far: float, impostors: float) -> float:
-    # 0.29 * 100 is 28.999999999999996 in binary, and 29 of 100 is what was asked for
-    return far * impostors * (1 + 1e-9)
+def _loosened(far: float) -> float:
+    # 1 - 0.9 is 0.09999999999999998 in binary, and 10 of 100 is what was asked for
+    return far * (1 + 1e-9)
 
 
 def _check_pairs(scores: Tensor, genuine: Tensor) -> tuple[Tensor, Tensor]:
@@ -301,7 +301,7 @@ def bootstrap_roc(
     values, rank = scores.unique(return_inverse=True)
     cell = rank + len(values) * (~genuine)  # genuine pairs fill the first U cells, impostors the next U
     alike = a == b
-    limits = torch.tensor([_allowed(far, 1) for far in fars], dtype=torch.float64)
+    limits = torch.tensor([_loosened(far) for far in fars], dtype=torch.float64)
     areas, rates = [], []
     for count in draw_counts(len(names), resamples, seed):
         weight = torch.where(alike, count[a], count[a] * count[b])

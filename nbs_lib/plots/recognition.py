@@ -43,7 +43,8 @@ def score_histograms(
     top = ax.get_ylim()[1]
     for number, (label, threshold) in enumerate((thresholds or {}).items()):
         ax.axvline(threshold, color="0.25", linewidth=1.2, linestyle=(0, (4, 2)))
-        ax.text(threshold, top * (1.02 + 0.09 * number), f"{label} ", fontsize=9, ha="right", va="bottom", color="0.25")
+        place, behind = top * (1.02 + 0.09 * number), {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        ax.text(threshold, place, f"{label} ", fontsize=9, ha="right", va="bottom", color="0.25", bbox=behind)
     ax.set_ylim(0, top * (1.02 + 0.09 * len(thresholds or {})))
     ax.set_xlabel("score of a pair (cosine)")
     ax.set_ylabel("density (1 / cosine)")
@@ -56,6 +57,7 @@ def roc_curves(
     bands: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]] | None = None,
     styles: Mapping[str, str | LossStyle] | None = None,
     lowest: float | None = None,
+    legend: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw TAR against FAR, FAR logarithmic from the smallest that the impostor pairs resolve.
@@ -65,6 +67,7 @@ def roc_curves(
         bands: For each run false-accept rates, lower and upper bounds of TAR there.
         styles: Styles for keys that are not loss names.
         lowest: Left end of the axis; by default one over the number of impostor pairs.
+        legend: Whether to draw the legend.
         ax: Axes to draw on; a new page-wide figure if absent.
     """
     ax = axes_or_new(ax)
@@ -80,7 +83,8 @@ def roc_curves(
     ax.set(xlim=(left, 1), ylim=(0, 1.01))
     ax.set_xlabel("false-accept rate (FAR)")
     ax.set_ylabel("true-accept rate (TAR)")
-    ax.legend(loc="upper left")
+    if legend:
+        ax.legend(loc="lower right")
     return ax
 
 
