@@ -202,6 +202,9 @@ class RunConfig:
     def hyper(self, class_counts: Sequence[int] | None = None) -> dict[str, Any]:
         """Hyper-parameters of the loss, by name; ``class_counts`` are the training images of each class."""
         given = {"class_counts": class_counts}
+        for name in LOSSES[self.loss]:
+            if name not in given and not hasattr(self, name):
+                raise TypeError(f"LOSSES gives loss {self.loss!r} the setting {name!r}: RunConfig needs a field for it")
         return {name: given[name] if name in given else getattr(self, name) for name in LOSSES[self.loss]}
 
     def cells(self) -> dict[str, Any]:

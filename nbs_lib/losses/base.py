@@ -10,14 +10,16 @@ from torch import Tensor, nn
 class Criterion(nn.Module):
     """A loss in the style of ``torch.nn``: ``criterion(scores, target)``; all its settings are keyword arguments.
 
-    A subclass names its ``formula`` in :mod:`nbs_lib.losses.functional` and hands its settings to ``super().__init__``.
-    They become attributes, may be reassigned later (say, to anneal the scale), and are checked here and on every call.
+    A subclass names its ``formula`` in :mod:`nbs_lib.losses.functional`, says ``on_cosines = False`` if it wants raw
+    scores, and hands its settings to ``super().__init__``. They become attributes, may be reassigned later (say, to
+    anneal the scale), and are checked here and on every call.
 
     Raises:
         ValueError: for a setting that the formula refuses.
     """
 
     formula: ClassVar[Callable[..., Tensor]]
+    on_cosines: ClassVar[bool] = True
 
     def __init__(self, **settings: object) -> None:
         super().__init__()

@@ -73,4 +73,4 @@ def expects_cosines(name: str) -> bool:
     Raises:
         ValueError: for an unknown name.
     """
-    return _class(name) not in (CrossEntropy, Focal)
+    return getattr(_class(name), "on_cosines", True)

@@ -15,6 +15,7 @@ class CrossEntropy(Criterion):
     """
 
     formula = functional.cross_entropy
+    on_cosines = False
 
     def __init__(self, *, label_smoothing: float = 0.0, reduction: str = "mean", validate: bool = True) -> None:
         super().__init__(label_smoothing=label_smoothing, reduction=reduction, validate=validate)
@@ -28,6 +29,7 @@ class Focal(Criterion):
     """
 
     formula = functional.focal
+    on_cosines = False
 
     def __init__(self, *, gamma: float, reduction: str = "mean", validate: bool = True) -> None:
         super().__init__(gamma=gamma, reduction=reduction, validate=validate)

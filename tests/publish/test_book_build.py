@@ -186,6 +186,17 @@ def test_table_of_contents(tiny, edit, says):
         build.stage(tiny, executed_tiny(tiny))
 
 
+def test_a_missing_page_is_told_before_anything_is_executed(tiny, monkeypatch):
+    def executed(*_, **__):
+        raise AssertionError("executed first")
+
+    monkeypatch.setattr(build, "execute_all", executed)
+    toc = tiny / "book" / "_toc.yml"
+    toc.write_text(toc.read_text() + "- file: guide/more\n")
+    with pytest.raises(BuildError, match="lists guide/more, which does not exist"):
+        build.build(tiny)
+
+
 def test_readme_of_a_data_folder_is_no_page_but_data_are_staged(tiny):
     (tiny / "book" / "results").mkdir()
     (tiny / "book" / "results" / "README.md").write_text("# For the repository\n")

@@ -91,7 +91,7 @@ def curves(numbers: pd.DataFrame, x: str) -> Figure:
         SweepError: ``x`` is no number, no run has a value, or it would take more than 20 lines.
     """
     if not pd.api.types.is_numeric_dtype(numbers[x]) or numbers[x].dtype == bool:
-        raise SweepError(f"{x} is no number, so there is no curve over it: name two parameters for a heat map")
+        raise SweepError(f"{x} is no number, so there is no curve over it: two parameters behind --by draw a heat map")
     _range(numbers["mean"])
     rest = [name for name in numbers.columns[: list(numbers.columns).index("measure")] if name != x]
     lines = list(numbers.groupby(rest, sort=False, dropna=False)) if rest else [((), numbers)]
