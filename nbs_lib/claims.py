@@ -134,7 +134,8 @@ def check(
     With ``holds`` the caller has judged: True gives "holds", False "fails as written". Without it the verdict is
     computed from ``|measured - expected| <= tolerance``: "holds" or "not reproduced". A ``condition`` (plain text, such
     as "K <= d + 1") turns "holds" into "holds under a condition". ``recorded=True`` says that the numbers come from a
-    recorded run at the paper's scale: "recorded at paper scale" or "not reproduced".
+    recorded run at the paper's scale: "recorded at paper scale" or "not reproduced"; from a smaller one, name the scale
+    as the ``condition``.
 
     Args:
         id: the statement's key in ``book/claims.yml``, such as ``"zhou-thm-3.2"``.
@@ -180,7 +181,7 @@ def check(
         )
 
     if judged if judged is not None else computed:
-        word = RECORDED if recorded else CONDITIONAL if condition else HOLDS
+        word = CONDITIONAL if condition else RECORDED if recorded else HOLDS
     else:
         word = NOT_REPRODUCED if recorded or judged is None else FAILS
     verdict = Verdict(id, word, *_round_as_shown(found, wanted, within), condition or None, note)

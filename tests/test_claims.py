@@ -29,6 +29,7 @@ def words(**arguments) -> str:
         ({"measured": 99.1, "expected": 99.0, "tolerance": 0.2, "recorded": True}, "recorded at paper scale", True),
         ({"measured": 98.1, "expected": 99.0, "tolerance": 0.2, "recorded": True}, "not reproduced", False),
         ({"holds": True, "recorded": True}, "recorded at paper scale", True),
+        ({"holds": True, "recorded": True, "condition": "8 of 100 epochs"}, "holds under a condition", True),
         ({"holds": False, "recorded": True}, "not reproduced", False),
         ({"measured": float("nan"), "expected": 1.0, "tolerance": 9.0}, "not reproduced", False),
         ({"measured": float("inf"), "expected": float("inf"), "tolerance": 0.1}, "holds", True),
