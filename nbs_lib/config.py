@@ -168,6 +168,11 @@ class RunConfig:
         for name, below in (shares | {"warmup": self.epochs}).items():
             if not 0 <= getattr(self, name) < below:
                 self._refuse(name, f"allowed: 0 <= {name} < {below}")
+        for name, most in (("threads", 1024), ("lr", 1e30)):
+            if getattr(self, name) > most:
+                self._refuse(name, f"allowed: at most {most:g}")
+        if 0 < self.mixup < 0.01:
+            self._refuse("mixup", "allowed: 0, or 0.01 and more")
         if self.crop_pad and self.shift:
             self._refuse("shift", f"allowed: 0, because crop_pad is {self.crop_pad}")
         if self.nesterov and self.optimizer == "sgd" and not self.momentum:

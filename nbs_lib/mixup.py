@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nbs_lib.train import Objective
-from nbs_lib.validation import check_positive
+from nbs_lib.validation import check_in
 
 
 class Mixup(nn.Module):
@@ -15,12 +15,13 @@ class Mixup(nn.Module):
 
     Args:
         backbone: images (N, C, H, W) -> features (N, d); in evaluation mode it is all there is.
-        alpha: α > 0; 1 spreads t evenly, a small one keeps it near 0 and 1.
+        alpha: α, from 0.01; 1 spreads t evenly, a small one keeps it near 0 and 1.
     """
 
     def __init__(self, backbone: nn.Module, alpha: float) -> None:
         super().__init__()
-        self.backbone, self.alpha = backbone, check_positive("alpha", alpha)
+        # below 0.01 single precision cannot draw from Beta: it gives halves, where there should be zeros and ones
+        self.backbone, self.alpha = backbone, check_in("alpha", alpha, 0.01, 1e6)
         self.share, self.partner = 1.0, torch.empty(0, dtype=torch.int64)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -57,6 +57,10 @@ def _number(name: str, value: Any) -> float | None:
     found = _plain(value, f"metrics[{name!r}]")
     if found is not None and (isinstance(found, bool) or not isinstance(found, (int, float))):
         raise TypeError(f"metrics[{name!r}] must be one number, got {value!r}")
+    try:
+        float(found or 0)
+    except OverflowError:  # a whole number beyond the reals
+        return None
     return found
 
 

@@ -198,8 +198,14 @@ def measure(
     *,
     keep: bool = False,
 ) -> None:
-    """Fill in the metrics and per_class of ``record`` from trained networks; with ``keep``, the networks too."""
+    """Fill in the metrics and per_class of ``record`` from trained networks; with ``keep``, the networks too.
+
+    Weights may be finite and their scores not: then the run has diverged after all.
+    """
     test, fitted = (train.evaluate(backbone, head, part) for part in (test_set, train_set))
+    if not (test.scores.isfinite().all() and fitted.scores.isfinite().all()):
+        record.status, record.note = "diverged", "the scores after training are not finite. Try a lower lr, or clip."
+        return
     record.metrics = _measure(record.config, test, fitted)
     _measure_classes(record, test, fitted, train_set)
     if keep:

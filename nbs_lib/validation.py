@@ -7,7 +7,7 @@ alone can be switched off.
 
 import math
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -159,7 +159,7 @@ def check_class_counts(class_counts: Sequence[int] | Tensor, num_classes: int | 
         raise ValueError(f"class_counts must be a sequence of whole numbers, got {class_counts!r}")
     else:
         for label, count in enumerate(class_counts):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
                 raise ValueError(f"class_counts must hold whole numbers of at least 1, got {count!r} for class {label}")
     if len(class_counts) != (num_classes or max(len(class_counts), 2)):
         wanted = f"one number for each of the {num_classes} classes" if num_classes else "at least two classes"

@@ -91,3 +91,8 @@ def test_a_kernel_stores_it_in_the_cell(tmp_path):
     (output,) = nb.cells[0].outputs
     assert output.data[records.MIME]["metrics"] == {"accuracy": 0.5}
     assert output.data[records.MIME]["history"] == [{"epoch": 0}]
+
+
+def test_a_whole_number_beyond_the_reals_has_no_value(capsys):
+    records.report({"b": 10**400})
+    assert capsys.readouterr().out.split() == ["b", "–"]

@@ -76,7 +76,7 @@ class TestConfig:
             ({"limit_per_class": 0}, "limit_per_class is 0"),
             ({"feature_dim": None}, "feature_dim is None"),
             ({"loss": "focal"}, "gamma is None.*'focal' needs"),
-            ({"loss": "focal", "gamma": -1.0}, "gamma must be at least 0, got -1"),
+            ({"loss": "focal", "gamma": -1.0}, "gamma must be between 0 and .*, got -1"),
             ({"gamma": 1.0}, "gamma is 1.0.*'ce' has no gamma"),
             ({"loss": "ldam", "scale": 5.0}, "margin is None.*'ldam' needs"),
             ({"loss": "ldam", "scale": 5.0, "margin": 3.0}, "margin must be between 0 and 2"),
@@ -457,3 +457,15 @@ class TestDamagedTables:
         assert provenance.read_table(path).empty
         path.write_text(self.HEAD + self.GOOD + self.GOOD.strip())
         assert provenance.read_table(path)["seed"].tolist() == ["0", "0"]
+
+
+def test_scores_that_overflow_are_a_divergence_and_the_next_run_goes_on(tmp_path):
+    wild = RunConfig(epochs=1, limit_per_class=20, weight_decay=1e6, threads=1)
+    table = run.run_all([wild, dataclasses.replace(wild, weight_decay=1e-4)], csv=tmp_path / "runs.csv")
+    assert list(table["status"]) == ["diverged", "finished"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("threads", 100_000), ("lr", 1e300), ("mixup", 0.001)])
+def test_settings_that_no_machine_can_serve_are_refused(field, value):
+    with pytest.raises(ValueError, match=f"RunConfig.{field} is .*allowed"):
+        RunConfig(**{field: value})

@@ -84,8 +84,8 @@ class TestMixup:
         assert shares.mean() == pytest.approx(0.5, abs=0.03)
         assert shares.var() == pytest.approx(1 / (4 * (2 * 0.2 + 1)), abs=0.01)  # of Beta(a, a): 1 / (4 (2a + 1))
 
-    def test_alpha_must_be_positive(self):
-        with pytest.raises(ValueError, match="alpha must be positive"):
+    def test_alpha_must_not_be_too_small(self):
+        with pytest.raises(ValueError, match="alpha must be between"):
             Mixup(nn.Flatten(), 0.0)
         with pytest.raises(ValueError, match=r"RunConfig\.mixup is -1"):
             run.RunConfig(mixup=-1.0)

@@ -78,6 +78,8 @@ class Augment:
         Offset (0, 0) shows the top left corner of the padded image, (reach, reach) leaves the image in place.
         """
         pad, (height, width) = self.reach, images.shape[-2:]
+        if self.shift >= min(height, width):
+            raise ValueError(f"shift={self.shift} must be smaller than the images, {height} x {width} pixels")
         if pad:
             border = {"mode": "constant", "value": 0} if self.crop_pad else {"mode": "reflect"}
             if not self.crop_pad and images.dtype == torch.uint8:

@@ -14,7 +14,7 @@ from nbs_lib.data import files
 from nbs_lib.data.augment import LABELS, epoch_generator
 from nbs_lib.data.files import StreamSet
 from nbs_lib.data.sets import ImageSet, first_of_each_class
-from nbs_lib.validation import check_choice, check_in
+from nbs_lib.validation import check_choice, check_in, check_target
 
 IMBALANCES = ("long_tailed", "step")
 NOISES = ("symmetric", "pair")
@@ -42,6 +42,8 @@ def imbalanced_counts(kind: str, largest: int, num_classes: int, ratio: float) -
     """
     check_choice("imbalance", kind, IMBALANCES)
     check_in("imbalance_ratio", ratio, 1, math.inf)
+    if num_classes < 2:
+        raise ValueError(f"imbalance needs at least two classes, got {num_classes}")
     # rounding must not turn an exact 100 into 99 on its way through int()
     smallest = int(largest / ratio * (1 + 1e-12))
     if smallest < 1:
@@ -91,6 +93,9 @@ def noisy_labels(labels: Tensor, num_classes: int, kind: str, rate: float, seed:
         ValueError: an unknown kind, a rate out of range.
     """
     check_choice("label_noise", kind, NOISES)
+    if num_classes < 2:
+        raise ValueError(f"label_noise needs at least two classes, got {num_classes}")
+    check_target(labels, num_classes)
     if check_in("noise_rate", rate, 0, 1) == 1:
         raise ValueError("noise_rate must be below 1, got 1")
     generator = epoch_generator(seed, 0, LABELS)
@@ -134,7 +139,7 @@ def frequency_groups(counts: Sequence[int], thresholds: tuple[int, int] | None =
         if largest == smallest:
             return {}
         # int() in the counts may move a class past a third by a hair; 0.005 is less than a class of a hundred
-        position = [math.log(largest / max(n, 1)) / math.log(largest / max(smallest, 1)) for n in counts]
+        position = [math.log(largest / max(n, 1)) / math.log(max(largest, 2) / max(smallest, 1)) for n in counts]
         names = ["many" if p < 1 / 3 - 0.005 else "few" if p > 2 / 3 + 0.005 else "medium" for p in position]
     else:
         high, low = thresholds

@@ -43,7 +43,7 @@ def focal(scores: Tensor, target: Tensor, *, gamma: float, reduction: str = "mea
     """
     check_scores(scores, target, validate=validate)
     check_reduction(reduction)
-    check_in("gamma", gamma, 0, math.inf, hint="0 is cross-entropy, 1 or 2 is usual")
+    check_in("gamma", gamma, 0, 1e6, hint="0 is cross-entropy, 1 or 2 is usual")
     others, own = scaled_and_target(scores, target, 1)
     t = own - torch.logsumexp(without_target(others, target), 1)
     return reduce(-torch.exp(gamma * F.logsigmoid(-t)) * F.logsigmoid(t), reduction)
@@ -100,6 +100,7 @@ def class_balanced_weights(class_counts: Sequence[int], *, beta: float = 0.9999)
     Raises:
         ValueError: fewer than two classes, a count below one, β out of range.
     """
+    class_counts = class_counts.tolist() if isinstance(class_counts, Tensor) else class_counts
     check_class_counts(class_counts)
     if check_in("beta", beta, 0, 1) == 1:
         raise ValueError("beta must be below 1, got 1: the limit of 1 / class_counts is reached from below")

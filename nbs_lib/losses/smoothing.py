@@ -34,6 +34,7 @@ def smoothing_by_class(
     Returns:
         float64 (K,).
     """
+    class_counts = class_counts.tolist() if isinstance(class_counts, Tensor) else class_counts
     check_class_counts(class_counts)
     check_in("largest", largest, 0, 1)
     check_in("smallest", smallest, 0, 1)

@@ -102,3 +102,10 @@ def test_the_same_on_every_device():
         ):
             assert torch.equal(y, z.cpu())
             torch.testing.assert_close(a, b.cpu(), rtol=0, atol=1e-6)
+
+
+def test_a_shift_as_wide_as_the_image_is_refused():
+    images = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
+    augment = Augment(shift=8)
+    with pytest.raises(ValueError, match="shift=8 must be smaller than the images, 8 x 8 pixels"):
+        augment.apply(images, augment.draw(2, torch.Generator()))

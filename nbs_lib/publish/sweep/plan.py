@@ -46,7 +46,7 @@ class Resources(_Strict):
     @field_validator("gpus")
     @classmethod
     def _whole_above_one(cls, value: float) -> float:
-        if value > 1 and value != int(value):
+        if value > 1 and not value.is_integer():
             raise ValueError("more than one GPU must be a whole number")
         return value
 
@@ -121,7 +121,9 @@ def read(file: Path) -> Plan:
     raw, lines, problems = _load(file)
     description = _validated(raw, problems)
     source = None
-    if description.notebook != "":
+    if description.notebook == "" and not any(place[0] == "notebook" for place, _ in problems if place):
+        problems.append((("notebook",), "is empty"))
+    elif description.notebook != "":
         try:
             source = _notebook(str(description.notebook), file)
         except NotebookError as error:
@@ -151,8 +153,10 @@ def _load(file: Path) -> tuple[dict[str, Any], dict[Place, int], Problems]:
     try:
         text = file.read_text("utf8")
         node, raw = yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, yaml.YAMLError) as error:
         raise SweepError(f"{file}: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise SweepError(f"{file}: is nested too deeply") from None
     if not isinstance(raw, dict):
         raise SweepError(f"{file}: must hold title, notebook, grid, ..., one 'key: value' a line")
     lines: dict[Place, int] = {}
@@ -345,7 +349,8 @@ def _last_place(description: Description, name: str) -> Place:
 
 def _seeds(description: Description) -> list[int]:
     seeds = description.seeds
-    return list(range(seeds)) if isinstance(seeds, int) else seeds or []
+    # one more than allowed is enough to be told that there are too many
+    return list(range(min(seeds, MOST_POINTS + 1))) if isinstance(seeds, int) else seeds or []
 
 
 def _declared(values: Mapping[str, Any], specs: Mapping[str, Spec]) -> dict[str, Any]:
@@ -356,9 +361,17 @@ def _as_declared(value: Any, spec: Spec) -> Any:
     """Bring whole numbers to floats where reals are declared: 1 and 1.0 are one point."""
     if spec.kind.endswith("a real number"):
         if isinstance(value, (list, tuple)):
-            return [float(item) if type(item) is int else item for item in value]
-        return float(value) if type(value) is int else value
+            return [_real(item) for item in value]
+        return _real(value)
     return value
+
+
+def _real(value: Any) -> Any:
+    """Bring a whole number to a float, and -0.0 to 0.0; what no float can hold, or is no number, stays."""
+    try:
+        return float(value) + 0.0 if type(value) in (int, float) else value
+    except OverflowError:
+        return value
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -131,7 +131,10 @@ def publish(
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    before = len(path.read_text("utf8").splitlines()) - 1 if path.is_file() else 0
+    former = path.read_text("utf8").splitlines() if path.is_file() else []
+    if former and not {"status", "seed", "code"} <= set(next(csv.reader(former[:1]))):
+        raise SweepError(f"{path} is no table of runs, and is not overwritten: give the sweep another name")
+    before = max(0, len(former) - 1)
     table.save(path, lambda target: target.write_text(text.getvalue(), "utf8"))
     return (
         f"{path}: {len(rows)} rows"

@@ -88,7 +88,7 @@ def read(folder: Path, report: Callable[[str], None] | None = None) -> list[dict
             fault = _fault(record, path.stem)
         except OSError as error:
             fault = f"cannot be read: {error.strerror}"
-        except ValueError:
+        except (ValueError, RecursionError):
             fault = "is no JSON"
         if fault:
             (report or _complain)(f"{path}: {fault}; left out")
@@ -216,9 +216,14 @@ def _fault(record: Any, stem: str) -> str:
         return f"has format {record.get('format')!r}, not {FORMAT}"
     if record.get("key") != stem or record.get("status") not in STATUSES:
         return "is no record of this name"
-    kinds = {"parameters": dict, "varied": dict, "metrics": dict, "code": str}
+    kinds = {"parameters": dict, "varied": dict, "metrics": dict, "code": str, "wall_time": (int, float)}
+    kinds |= {"error": (dict, type(None)), "versions": dict}
     wrong = [name for name, kind in kinds.items() if not isinstance(record.get(name), kind)]
-    return f"has no {', '.join(wrong)}" if wrong else ""
+    if wrong:
+        return f"has no {', '.join(wrong)}"
+    measured = record["metrics"].values()
+    odd = [value for value in [record["wall_time"], *measured] if value is not None and type(value) not in (int, float)]
+    return f"has {odd[0]!r} where a number should be" if odd else ""
 
 
 def _finite(value: Any) -> Any:

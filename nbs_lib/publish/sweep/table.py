@@ -19,6 +19,8 @@ from nbs_lib.publish.sweep.store import FINISHED, SweepError
 
 PROVENANCE = ("commit", "dirty", "code", "hardware", "device", "threads", "started")
 """Fields of a record that say where its numbers come from; the versions of Python and libraries follow them."""
+VERSIONS = ("python", "torch", "torchvision", "numpy", "nbs_lib")
+"""What a record names the versions of."""
 LEVEL, RESAMPLES, LEAST_SEEDS = 0.95, 10_000, 3
 """Of the intervals: coverage, resamples, and the fewest runs that get one."""
 
@@ -90,8 +92,8 @@ def _row(record: Mapping[str, Any], varied: Sequence[str], stale: bool) -> dict[
         "status": record["status"],
         "stale": stale,
         **metrics,
-        **{name: record.get(name) for name in ("wall_time", "attempts", *PROVENANCE)},
-        **record.get("versions", {}),
+        **{name: record.get(name) for name in ("wall_time", "attempts", *PROVENANCE) if name not in varied},
+        **{name: version for name, version in record.get("versions", {}).items() if name not in varied},
         "error": error_text(record),
         "key": record["key"],
     }
@@ -107,7 +109,7 @@ def error_text(record: Mapping[str, Any]) -> str:
 
 
 def _measure_column(name: str, varied: Sequence[str]) -> str:
-    taken = {*varied, *PROVENANCE, "seed", "status", "stale", "wall_time", "attempts", "error", "key"}
+    taken = {*varied, *PROVENANCE, *VERSIONS, "seed", "status", "stale", "wall_time", "attempts", "error", "key"}
     return f"{name}_measured" if name in taken else name
 
 
@@ -222,7 +224,9 @@ def shown(value: Any) -> str:
     """Write a parameter's value: 10 for 10.0, – for none."""
     if value is None or value == "" or value != value:
         return "–"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    # two values that differ must not look alike: tables are laid out by this text
+    return short if not isinstance(value, float) or float(short) == value else repr(float(value))
 
 
 def decimals(values: Iterable[float]) -> int:

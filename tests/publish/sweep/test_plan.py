@@ -95,6 +95,9 @@ def test_resources(describe):
         ("grid: {lr: [1.0]}\nexclude: [{lr: 1.0}]", 4, "exclude: leaves no point"),
         ("grid: {lr: [1.0]}\nexclude: [{pause: 1.0}]", 4, "exclude[0].pause: pause does not vary in this sweep"),
         ("grid: {lr: [1.0]}\nexclude: [{}]", 4, "exclude[0]: is empty: it would drop every point"),
+        ("seeds: 1000000000000", 1, "points, more than 100,000"),
+        ("grid: {lr: [0.0, -0.0]}", 3, "grid.lr[1]: the same point twice"),
+        ("resources: {gpus: .inf}", 3, "resources.gpus: more than one GPU must be a whole number"),
         ("seeds: 100001", 1, "makes 100,001 points, more than 100,000"),
     ],
 )
@@ -126,6 +129,8 @@ def test_all_mistakes_at_once_in_the_order_of_the_file(clone, describe):
         ("", "must hold title, notebook, grid"),
         ("- 1", "must hold title, notebook, grid"),
         ("title: [", "while parsing"),
+        ("title: " + "[" * 3000, "nested too deeply"),
+        ("title: t\nnotebook: ''", "line 2: notebook: is empty"),
         ("notebook: 13", "title: is missing"),
         ("title: t", "notebook: is missing"),
         ("title: t\nnotebook: 14", "line 2: notebook: no notebook 14"),

@@ -20,6 +20,9 @@ RECORD = {
     "varied": {},
     "metrics": {"accuracy": 0.5},
     "code": "c",
+    "wall_time": 1.5,
+    "versions": {},
+    "error": None,
 }
 
 
@@ -56,6 +59,10 @@ def test_a_full_disk_leaves_the_earlier_record(tmp_path, monkeypatch):
         (json.dumps(RECORD), "is no record of this name"),
         (json.dumps({**RECORD, "key": "bad", "status": "done"}), "is no record of this name"),
         (json.dumps({**RECORD, "key": "bad", "metrics": None, "code": 1}), "has no metrics, code"),
+        (json.dumps({**RECORD, "key": "bad", "wall_time": "long"}), "has no wall_time"),
+        (json.dumps({**RECORD, "key": "bad", "metrics": {"a": "0.5"}}), "has '0.5' where a number should be"),
+        (json.dumps({**RECORD, "key": "bad", "metrics": {"a": True}}), "has True where a number should be"),
+        ("[" * 100_000, "is no JSON"),
     ],
 )
 def test_damaged_files_are_told_and_left_out(tmp_path, capsys, content, says):

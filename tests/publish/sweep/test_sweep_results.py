@@ -455,3 +455,27 @@ def test_a_private_path_stays_private(demo, capsys):
     from nbs_lib.run import RunConfig
 
     assert cells["dataset"] == RunConfig(dataset="folder:/home/me/faces").cells()["dataset"]
+
+
+def test_a_varied_parameter_goes_before_a_column_of_the_same_name():
+    point = plan.Point("k", {"threads": 2, "scale": "quick", "lr": 1.0, "seed": 0}, {"threads": 2}, 0)
+    record = record_of(point, metrics={"python": 1.0})
+    rows = table.tidy(table.Sweep("s", Path("."), [record]))
+    assert rows.loc[0, "threads"] == 2, "the parameter, not the threads the run was given"
+    assert rows.loc[0, "python_measured"] == 1.0
+    assert rows.loc[0, "python"] == "3.11.7"
+
+
+def test_values_that_differ_do_not_look_alike():
+    assert table.shown(10.0) == "10"
+    assert table.shown(0.1) != table.shown(0.1000001)
+
+
+def test_a_table_of_another_kind_is_not_overwritten(demo, capsys):
+    demo.put()
+    other = demo.root / "book" / "results" / "demo.csv"
+    other.parent.mkdir()
+    other.write_text("points,angle\n4,109.47\n")
+    assert nbs("demo", "--publish") == 1
+    assert "demo.csv is no table of runs, and is not overwritten" in capsys.readouterr().err
+    assert other.read_text() == "points,angle\n4,109.47\n"
