@@ -5,7 +5,6 @@ In ``out/sweeps/NAME/``: ``runs/KEY.ipynb`` is an executed notebook, ``runs/KEY.
 """
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -133,7 +132,11 @@ def lock(folder: Path) -> Iterator[None]:
         raise SweepError(f"cannot write {folder}: {error.strerror}: {error.filename}") from None
     with file:
         try:
+            import fcntl  # not on Windows, where the book can be built all the same
+
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:
+            _complain("this system has no file locks; nothing keeps a second `nbs sweep` from this folder")
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "another process"
