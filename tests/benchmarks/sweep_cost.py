@@ -102,6 +102,7 @@ def finished(root: Path) -> tuple[float, float]:
             "history": history,
             "error": None,
             "code": code,
+            "versions": {},
             "wall_time": 1.0,
         }
         store.record_path(folder, point.key).write_text(json.dumps(record))

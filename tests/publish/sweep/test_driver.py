@@ -44,6 +44,7 @@ def pretend(clone: Path, file: Path, **changes) -> None:
             "error": None,
             "attempts": 1,
             "code": code,
+            "versions": {},
             "wall_time": 1.0,
             **changes,
         }
@@ -93,7 +94,7 @@ def test_nothing_left_of_2000_is_found_out_soon(nbs, describe, clone):
         "assert not heavy, heavy\n"
         "seconds = time.process_time()\nassert seconds < 2, seconds"  # of this process, whatever else goes on
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "2000 finished; 34 min of runs" in done.stdout
 
