@@ -136,11 +136,15 @@ class Nbs:
             "from nbs_lib.cli import app\nif __name__ == '__main__':\n    app()",
             *arguments,
         ]
-        pipe = subprocess.PIPE
-        self.started.append(
-            subprocess.Popen(command, cwd=self.root, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-        )
-        return self.started[-1]
+        streams = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        # a shell that runs the tests in the background has them, and all they start, ignore Ctrl-C
+        ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            process = subprocess.Popen(command, cwd=self.root, **streams, text=True, start_new_session=True)
+        finally:
+            signal.signal(signal.SIGINT, ignored)
+        self.started.append(process)
+        return process
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         process = self.start(*arguments)
