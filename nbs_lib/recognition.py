@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from torch import Tensor, nn
 
 from nbs_lib import metrics, provenance, train
 from nbs_lib.config import RunConfig
-from nbs_lib.data import Augment, DataError, faces, files, reid
+from nbs_lib.data import DataError, faces, files, reid
 from nbs_lib.data.identities import OpenSet, garments, open_set
-from nbs_lib.run import build_networks, build_objective
+from nbs_lib.run import build_networks, build_objective, fit_settings, threads
 from nbs_lib.validation import check_real
 
 FARS = (1e-2, 1e-3, 1e-4)
@@ -191,41 +190,34 @@ def run(trial: Trial, *, keep: bool = False, task: OpenSet | None = None, progre
     started, config = time.perf_counter(), trial.config
     environment = provenance.environment(train.resolve(config.device)[0], config.threads)
     outcome = Outcome(trial, {}, [], environment, 0.0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(config.threads or before)
-    try:
-        task = task or trial.load()
-        known = task.train
-        backbone, head = build_networks(config, known.channels, known.image_size, known.num_classes)
-        names = (
-            "epochs batch_size lr optimizer momentum nesterov weight_decay schedule warmup seed device precision clip"
-        )
-        history = train.fit(
-            backbone,
-            head,
-            _objective(trial),
-            known,
-            **{name: getattr(config, name) for name in names.split()},
-            augment=Augment(crop_pad=config.crop_pad, flip=config.flip, shift=config.shift),
-            progress=progress,
-        )
-        fitted = train.evaluate(backbone, head, known)
-        query = train.evaluate(backbone, head, task.query.images).features
-        same = task.gallery is task.query
-        gallery = query if same else train.evaluate(backbone, head, task.gallery.images).features
-        outcome.metrics, outcome.history = measure(task, query, gallery), history.epochs
-        outcome.metrics |= {
-            "class_margin": fitted.class_margin,
-            "train_accuracy": fitted.accuracy,
-            "train_mean_sample_margin": fitted.mean_sample_margin,
-        }
-        if keep:
-            outcome.task, outcome.query, outcome.gallery, outcome.backbone = task, query, gallery, backbone
-            outcome.head = head
-    except train.TrainingDiverged as error:
-        outcome.status, outcome.note = "diverged", str(error)
-    finally:
-        torch.set_num_threads(before)
+    with threads(config.threads):
+        try:
+            task = task or trial.load()
+            known = task.train
+            backbone, head = build_networks(config, known.channels, known.image_size, known.num_classes)
+            history = train.fit(
+                backbone,
+                head,
+                _objective(trial),
+                known,
+                **fit_settings(config),
+                progress=progress,
+            )
+            fitted = train.evaluate(backbone, head, known)
+            query = train.evaluate(backbone, head, task.query.images).features
+            same = task.gallery is task.query
+            gallery = query if same else train.evaluate(backbone, head, task.gallery.images).features
+            outcome.metrics, outcome.history = measure(task, query, gallery), history.epochs
+            outcome.metrics |= {
+                "class_margin": fitted.class_margin,
+                "train_accuracy": fitted.accuracy,
+                "train_mean_sample_margin": fitted.mean_sample_margin,
+            }
+            if keep:
+                outcome.task, outcome.query, outcome.gallery, outcome.backbone = task, query, gallery, backbone
+                outcome.head = head
+        except train.TrainingDiverged as error:
+            outcome.status, outcome.note = "diverged", str(error)
     outcome.wall_time = time.perf_counter() - started
     return outcome
 

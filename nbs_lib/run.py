@@ -217,6 +217,12 @@ def augmentation(config: RunConfig) -> data.Augment:
     return data.Augment(crop_pad=config.crop_pad, flip=config.flip, shift=config.shift)
 
 
+def fit_settings(config: RunConfig) -> dict[str, Any]:
+    """What `train.fit` takes from a configuration: length, optimiser, schedule, seed, place, augmentation."""
+    names = "epochs batch_size lr optimizer momentum nesterov weight_decay schedule warmup seed device precision clip"
+    return {name: getattr(config, name) for name in names.split()} | {"augment": augmentation(config)}
+
+
 def _watch(head: nn.Module, on_epoch: Callable[[dict[str, Any]], None] | None) -> Callable[[dict[str, Any]], None]:
     """Add the margins of the prototypes to the record of each epoch (Zhou et al. 2022, figs. 1 and 7)."""
 
@@ -232,7 +238,8 @@ def _watch(head: nn.Module, on_epoch: Callable[[dict[str, Any]], None] | None) -
 
 
 @contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Iterator[None]:
+    """Let torch compute with ``count`` threads (0: as many as before); the former number comes back."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -264,14 +271,11 @@ def run(
     """
     started = time.perf_counter()
     record = Record(config, {}, [], provenance.environment(train.resolve(config.device)[0], config.threads), 0.0)
-    with _threads(config.threads):
+    with threads(config.threads):
         train_set = training_set(config)
         test_set = data.load(config.dataset, split="test", image_size=config.image_size or None)
         objective = build_objective(config, corrupt.class_counts(train_set.labels, train_set.num_classes))
         backbone, head = build_networks(config, train_set.channels, train_set.image_size, train_set.num_classes)
-        shared = (
-            "epochs batch_size lr optimizer momentum nesterov weight_decay schedule warmup seed device precision clip"
-        )
         mixed = Mixup(backbone, config.mixup) if config.mixup else None
         try:
             history = train.fit(
@@ -279,8 +283,7 @@ def run(
                 head,
                 mixed.blend(objective) if mixed else objective,
                 train_set,
-                **{name: getattr(config, name) for name in shared.split()},
-                augment=augmentation(config),
+                **fit_settings(config),
                 checkpoint=checkpoint,
                 identity=repr(config.cells() | {"device": ""}),
                 before_epoch=objective.start_epoch,
