@@ -218,10 +218,7 @@ class RunConfig:
         The digest, 8 hexadecimal digits of the SHA-256 of the whole path, tells folders of the same name apart.
         """
         shown = dataclasses.asdict(self)
-        if self.dataset.startswith("folder:"):
-            path = Path(self.dataset.removeprefix("folder:")).expanduser().resolve()
-            shown["dataset"] = f"folder:{path.name}#{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-        return shown
+        return shown | {"dataset": without_path(self.dataset)}
 
     def _refuse(self, name: str, why: str) -> None:
         raise ValueError(f"RunConfig.{name} is {getattr(self, name)!r}; {why}")
@@ -237,6 +234,15 @@ class RunConfig:
             self._refuse(name, f"allowed: {getattr(kind, '__name__', kind)}, not {type(value).__name__}")
         elif base is float and not math.isfinite(value):
             self._refuse(name, "allowed: a finite number")
+
+
+def without_path(dataset: str) -> str:
+    """A name of a set as tables show it: of ``KIND:PATH`` the kind, the path's last part and a digest of the whole."""
+    kind, _, path = dataset.partition(":")
+    if not path:
+        return dataset
+    where = Path(path).expanduser().resolve()
+    return f"{kind}:{where.name}#{hashlib.sha256(str(where).encode()).hexdigest()[:8]}"
 
 
 def loss_settings(loss: str, **given: float | None) -> dict[str, float]:

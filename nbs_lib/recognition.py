@@ -1,6 +1,5 @@
 """Recognition: train on some identities, verify and retrieve others. The road of chapter 15 and its sweeps."""
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ import pandas as pd
 from torch import Tensor, nn
 
 from nbs_lib import metrics, provenance, train
-from nbs_lib.config import RunConfig
+from nbs_lib.config import RunConfig, without_path
 from nbs_lib.data import DataError, faces, files, reid
 from nbs_lib.data.identities import OpenSet, garments, open_set
 from nbs_lib.run import build_networks, build_objective, fit_settings, threads
@@ -58,12 +57,8 @@ class Trial:
 
     def cells(self) -> dict[str, Any]:
         """The fields as a table shows them: a path by its last part and a digest, as in ``RunConfig.cells``."""
-        shown = self.config.cells() | {"dataset": self.dataset, "identities": self.identities, "triplet": self.triplet}
-        kind, _, path = self.dataset.partition(":")
-        if path:
-            where = Path(path).expanduser().resolve()
-            shown["dataset"] = f"{kind}:{where.name}#{hashlib.sha256(str(where).encode()).hexdigest()[:8]}"
-        return shown
+        own = {"dataset": without_path(self.dataset), "identities": self.identities, "triplet": self.triplet}
+        return self.config.cells() | own
 
     @property
     def method(self) -> str:
